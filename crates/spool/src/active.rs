@@ -25,7 +25,7 @@ pub(crate) struct Active {
     epoch: u64,
 }
 
-/// A file that is appended to.
+/// When its last block was received, by both clocks.
 pub(crate) struct Written {
     pub(crate) file: File,
     pub(crate) path: PathBuf,
@@ -35,7 +35,7 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    /// Creates the file with its first bytes, and syncs it.
+    /// Durable bytes of the file.
     fn create(folder: &Folder, name: &str, begin: &[u8]) -> Result<Self, SpoolError> {
         let (dir, disk) = (folder.segments()?, folder.disk());
         let path = dir.join(name);
@@ -71,20 +71,20 @@ impl Written {
         folder.disk().sync(&self.file, &self.path)
     }
 
-    /// Cuts what a failed write or sync may have left behind the durable bytes.
+    /// Removes it, unless another writer's file has taken its place.
     fn cut_back(&self, folder: &Folder) -> Result<(), SpoolError> {
         folder.disk().cut(&self.file, &self.path, self.bytes)?;
         folder.disk().sync(&self.file, &self.path)
     }
 
-    /// Checks that it is in its place with the bytes that were written.
+    /// Cuts the bytes that a failed write or sync may have left after the durable ones.
     pub(crate) fn check(&self) -> Result<(), SpoolError> {
         self.place.check_written(self.bytes)
     }
 }
 
 impl Active {
-    /// Begins the segment of a position: its index first, since a segment that is listed has one.
+    /// Checks that it is in its place with the bytes that were written.
     pub(crate) fn begin(
         folder: &Folder,
         header: &IndexHeader,
@@ -119,7 +119,7 @@ impl Active {
         })
     }
 
-    /// Writes and syncs a group and its entry; the position after it.
+    /// Begins the segment of a position: its index first, since a listed segment has one.
     pub(crate) fn write(
         &mut self,
         folder: &Folder,
@@ -155,7 +155,7 @@ impl Active {
         Ok(entry.end())
     }
 
-    /// Ends the segment in good order: the end of the Arrow stream, and the footer in the index.
+    /// Writes and syncs a group and its entry. Returns the position after it.
     pub(crate) fn end(&mut self, folder: &Folder, position: u64) -> Result<(), SpoolError> {
         let footer = Entry {
             kind: Kind::Footer,
@@ -181,14 +181,14 @@ impl Active {
         Ok(())
     }
 
-    /// Cuts what a failed write or sync may have left in the page cache, so that no later start believes
-    /// it: the entry before the group that it names.
+    /// Not synced: without the footer the segment counts just the same, and is ended again.
     pub(crate) fn cut_back(&self, folder: &Folder) -> Result<(), SpoolError> {
         self.index.cut_back(folder)?;
         self.segment.cut_back(folder)
     }
 
-    /// Removes both files: no group in them is durable.
+    /// Cuts the bytes that a failed write or sync may have left in the page cache, so that no later
+    /// start believes them: the entry before the group that it names.
     pub(crate) fn remove(&self, folder: &Folder) {
         // An index that could not be cut names a group: without its segment it would tell of a loss.
         self.index.remove(folder);
@@ -198,7 +198,7 @@ impl Active {
         self.segment.remove(folder);
     }
 
-    /// Returns its place and size once nothing more is written to it.
+    /// An index that could not be cut names a group: without its segment it would report a loss.
     pub(crate) fn kept(&self, end: u64) -> Kept {
         Kept {
             first: self.first,
@@ -208,7 +208,7 @@ impl Active {
         }
     }
 
-    /// The bytes of both files.
+    /// Returns its place and size when nothing more is written to it.
     pub(crate) fn bytes(&self) -> u64 {
         self.segment.bytes + self.index.bytes
     }

@@ -1,8 +1,8 @@
-//! Making a spool of its own out of a copy.
+//! Making an independent spool of a copy.
 //!
-//! A spool restored from a backup has the identity of the original, which may have gone on: both would
-//! give out the same positions for different events. So the copy gets a new UUID; readers and recovery
-//! go on to accept the files that carry the old one, which `spool.json` names as `formerly`.
+//! A spool restored from a backup has the identity of the original, which may have continued: both
+//! would give the same positions to different events. So the copy gets a new UUID; readers and
+//! recovery still accept the files with the old one, which `spool.json` names as `formerly`.
 
 use std::{collections::BTreeSet, path::Path, sync::Arc};
 
@@ -25,7 +25,7 @@ pub struct Adopted {
     pub old: String,
     /// The UUID now.
     pub new: String,
-    /// Consumers whose marks stood above the durable position of the copy and were lowered to it.
+    /// Consumers whose marks were above the durable position of the copy and were lowered to it.
     pub lowered: Vec<String>,
 }
 
@@ -85,8 +85,8 @@ fn hold_consumers(folder: &Folder) -> Result<Vec<Lock>, SpoolError> {
     names.iter().map(hold).collect()
 }
 
-/// Lowers marks above the durable position to it; the names of their consumers. They were copied later than
-/// the events: here their positions go to other events.
+/// Lowers marks above the durable position to it. Returns the names of their consumers. They were
+/// copied later than the events: here their positions go to other events.
 fn lower_marks(folder: &Folder, identity: &Identity) -> Result<Vec<String>, SpoolError> {
     let path = folder.root().join(MARK);
     let durable = mark::Mark::read(&folder.root().read_file(MARK)?, &path)?;
@@ -102,7 +102,7 @@ fn lower_marks(folder: &Folder, identity: &Identity) -> Result<Vec<String>, Spoo
     Ok(lowered)
 }
 
-/// Writes the new UUID where the spool begins. A file that is damaged is rebuilt by the next writer.
+/// Writes the new UUID into the file `start`. The next writer rebuilds a damaged one.
 fn name_start(folder: &Folder, identity: &Identity) -> Result<(), SpoolError> {
     let start = match Start::read(folder) {
         Err(SpoolError::Corrupt { .. }) => None,

@@ -1,9 +1,10 @@
-//! Blocks that wait to become durable. Senders share the disk by bytes, so that a sender with much to write does not
-//! stand in front of all others; the blocks of one sender stay in their order.
+//! Blocks that wait to become durable. Senders share the disk by bytes, so that a sender with much
+//! to write does not delay all others; the blocks of one sender stay in order.
 //!
-//! This is start-time fair queueing: each sender has a virtual time, which its blocks move on by their bytes, and the
-//! sender with the earliest one is next. A sender that comes, or comes back, begins at the virtual time of the last
-//! block that was taken, so it goes before those that have just had their turn.
+//! This is start-time fair queueing: each sender has a virtual time, which its blocks advance by
+//! their bytes, and the sender with the earliest one is next. A sender that comes, or comes back,
+//! begins at the virtual time of the last taken block, so it goes before those that have just had
+//! their turn.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -31,13 +32,13 @@ impl std::fmt::Debug for Waiting {
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
     senders: HashMap<Arc<str>, Sender>,
-    /// Senders with blocks by the virtual time of their next one, then in the order in which they came.
+    /// Senders with blocks by the virtual time of their next one, then in order of arrival.
     turns: BTreeMap<(u64, u64), Arc<str>>,
     blocks: usize,
-    /// The virtual time of the block that was taken last.
+    /// The virtual time of the last taken block.
     virtual_time: u64,
     next_turn: u64,
-    /// The time of the block that was taken last, in microseconds since 1970.
+    /// The time of the last taken block, in microseconds since 1970.
     last_us: i64,
 }
 
@@ -109,7 +110,7 @@ impl Backlog {
         self.blocks -= group.len();
         self.forget();
         for waiting in &mut group {
-            // Readers find a time by halves: it never falls, whoever goes first.
+            // Readers find a time by binary search: it never falls, whichever sender is next.
             self.last_us = self.last_us.max(waiting.placed.received_at_us);
             waiting.placed.received_at_us = self.last_us;
         }
@@ -138,7 +139,7 @@ impl Backlog {
     }
 }
 
-/// Senders that are kept in mind before those without blocks are forgotten.
+/// Senders that are remembered before those without blocks are forgotten.
 const SENDERS: usize = 1_024;
 
 #[cfg(test)]
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_with_little_goes_before_those_with_much() {
+    fn a_sender_with_few_bytes_precedes_those_with_many() {
         let mut backlog = Backlog::default();
         for token in 0..100 {
             backlog.push(waiting(1 + token % 4, token, KIB));
@@ -214,7 +215,7 @@ mod tests {
         for token in 100..103 {
             backlog.push(waiting(9, token, 10));
         }
-        // Behind those only that have had nothing since the block that was taken last.
+        // Behind only those that have had nothing since the last taken block.
         assert_eq!(tokens(&backlog.take(3 * KIB)), [6, 7, 100, 101, 102]);
         assert_eq!(tokens(&backlog.take(2 * KIB)), [8, 9]);
     }
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn senders_that_are_gone_are_forgotten() {
+    fn senders_without_blocks_are_forgotten() {
         let mut backlog = Backlog::default();
         for token in 0..4 * SENDERS as u64 {
             backlog.push(waiting(0, token, KIB));
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_receipt_does_not_fall_when_a_later_block_goes_first() {
+    fn the_time_of_receipt_does_not_fall_when_a_later_block_is_taken_first() {
         let mut backlog = Backlog::default();
         for token in 0..4 {
             backlog.push(waiting(1, token, KIB));
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drained_backlog_is_empty_and_goes_on() {
+    fn a_drained_backlog_is_empty_and_usable() {
         let mut backlog = Backlog::default();
         for token in 0..4 {
             backlog.push(waiting(token % 2, token, 1));

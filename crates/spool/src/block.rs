@@ -1,4 +1,4 @@
-//! A block: the unit that is received, stored and settled as one.
+//! A block: the unit that is received, stored and settled.
 
 use std::sync::Arc;
 
@@ -6,20 +6,20 @@ use bytes::Bytes;
 
 use crate::SpoolError;
 
-/// A run of events as it came from a link, to be stored whole.
+/// A run of events from a link, stored as a whole.
 #[derive(Debug, Clone)]
 pub struct Block {
-    /// The protocol it came by, such as `lumberjack`.
+    /// The protocol, such as `lumberjack`.
     pub protocol: Arc<str>,
     /// The peer's address.
     pub peer: Arc<str>,
-    /// The link's name, unique for ever.
+    /// The link's name, which is never reused.
     pub link: Arc<str>,
-    /// The channel, publisher or sink within the link, where the protocol has one.
+    /// The channel, publisher or sink within the link, if the protocol has one.
     pub stream: Option<Arc<str>>,
-    /// How the body is laid out, with its version, such as `lumberjack/1`.
+    /// The layout of the body, with its version, such as `lumberjack/1`.
     pub layout: &'static str,
-    /// How the body is coded within its layout, such as `frames`.
+    /// The coding of the body within its layout, such as `frames`.
     pub codec: &'static str,
     /// The sequence number of the first event on its link.
     pub first_sequence: i64,
@@ -27,14 +27,14 @@ pub struct Block {
     pub count: u32,
     /// The number of the protocol's windows in it.
     pub windows: u32,
-    /// The bytes of the body when nothing in it is compressed.
+    /// The bytes of the body without any compression.
     pub inflated_bytes: u64,
-    /// Which events were probably sent before: a bitmap, least significant bit first. `None`: not
-    /// judged; empty: none of them.
+    /// A bitmap of the events that were probably sent before, least significant bit first. `None`:
+    /// not judged; empty: none of them.
     pub repeats: Option<Vec<u8>>,
     /// Attributes of the link, never event data.
     pub attributes: Vec<(Arc<str>, Arc<str>)>,
-    /// The bytes as they came, in pieces.
+    /// The received bytes, in pieces.
     pub body: Vec<Bytes>,
 }
 
@@ -44,30 +44,31 @@ impl Block {
         self.body.iter().map(Bytes::len).sum()
     }
 
-    /// The bytes that it takes in a segment and its index, generously, beside its share of a group.
+    /// The bytes that it takes in a segment and its index, generously, without its share of a
+    /// group.
     pub fn stored_bytes(&self) -> usize {
         self.body_bytes() + BLOCK_OVERHEAD
     }
 }
 
-/// Bytes that the columns beside the body add for a block, generously.
+/// The bytes of a block's columns besides the body, generously.
 const BLOCK_OVERHEAD: usize = 512;
 
-/// Whoever waits for blocks to be kept as promised: one call for each link and commit.
+/// The receiver of a link's outcomes: one call for each link and commit.
 pub trait Settle: Send + Sync {
-    /// The block appended with this token is durable, and its first event has this position. Told once,
-    /// before anything else is told of the block.
+    /// The block appended with this token is durable, and its first event has this position. Called
+    /// once, before any other call for the block.
     fn placed(&self, _token: u64, _first_position: u64) {}
     /// The promise of the blocks appended with these tokens holds; the tokens are in the order of appending.
     fn settle(&self, tokens: &[u64]);
-    /// The blocks appended with these tokens are durable, but they were promised more than that: their
-    /// bytes are needed no longer, their acknowledgement waits.
+    /// The blocks appended with these tokens are durable, but their promise needs more: their bytes
+    /// are no longer needed, their acknowledgement waits.
     fn landed(&self, _tokens: &[u64]) {}
     /// Blocks of this link will not be kept as promised.
     fn failed(&self, error: &SpoolError);
 }
 
-/// A block as it stands in a segment. What a [`Layout`](crate::Layout) expands.
+/// A block as a segment stores it. A [`Layout`](crate::Layout) expands it.
 #[derive(Debug, Clone, Copy)]
 pub struct StoredBlock<'a> {
     /// The position of its first event.
@@ -76,7 +77,7 @@ pub struct StoredBlock<'a> {
     pub count: u32,
     /// When it was received, in microseconds since 1970 (UTC).
     pub received_at_us: i64,
-    /// The protocol it came by.
+    /// The protocol.
     pub protocol: &'a str,
     /// The peer's address.
     pub peer: &'a str,
@@ -86,19 +87,19 @@ pub struct StoredBlock<'a> {
     pub stream: Option<&'a str>,
     /// The sequence number of the first event.
     pub first_sequence: i64,
-    /// How the body is laid out.
+    /// The layout of the body.
     pub layout: &'a str,
-    /// How the body is coded within its layout.
+    /// The coding of the body within its layout.
     pub codec: &'a str,
     /// CRC-32C of the body.
     pub checksum: u32,
     /// The number of the protocol's windows in it.
     pub windows: u32,
-    /// The bytes of the body when nothing in it is compressed.
+    /// The bytes of the body without any compression.
     pub inflated_bytes: u64,
-    /// Which events were probably sent before.
+    /// A bitmap of the events that were probably sent before.
     pub repeats: Option<&'a [u8]>,
-    /// The bytes as they came.
+    /// The received bytes.
     pub body: &'a [u8],
 }
 
@@ -111,7 +112,7 @@ pub struct BlockInfo {
     pub count: u32,
     /// When it was received, in microseconds since 1970 (UTC).
     pub received_at_us: i64,
-    /// The protocol it came by.
+    /// The protocol.
     pub protocol: String,
     /// The peer's address.
     pub peer: String,
@@ -121,15 +122,15 @@ pub struct BlockInfo {
     pub stream: Option<String>,
     /// The sequence number of the first event.
     pub first_sequence: i64,
-    /// How the body is laid out.
+    /// The layout of the body.
     pub layout: String,
-    /// How the body is coded within its layout.
+    /// The coding of the body within its layout.
     pub codec: String,
     /// The number of the protocol's windows in it.
     pub windows: u32,
-    /// The bytes of the body when nothing in it is compressed.
+    /// The bytes of the body without any compression.
     pub inflated_bytes: u64,
-    /// The bytes of the body as it is stored.
+    /// The stored bytes of the body.
     pub body_bytes: u64,
 }
 

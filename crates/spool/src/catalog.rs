@@ -1,5 +1,5 @@
-//! The segments that are no longer written, oldest first, and the bytes they take: shared by the commit
-//! thread, which adds to them and asks for room, and the thread of retention, which removes them.
+//! The segments that are no longer written, oldest first, and their bytes: shared by the commit
+//! thread, which adds segments and asks for space, and the retention thread, which removes them.
 
 use std::{
     collections::VecDeque,
@@ -12,9 +12,9 @@ use std::{
 pub(crate) struct Kept {
     pub(crate) first: u64,
     pub(crate) end: u64,
-    /// Of segment and index.
+    /// The bytes of segment and index.
     pub(crate) bytes: u64,
-    /// When its last event came; `None` until somebody has looked into its index.
+    /// When its last event came; `None` until its index is read.
     pub(crate) last: Option<Last>,
 }
 
@@ -23,17 +23,17 @@ pub(crate) struct Kept {
 pub(crate) struct Last {
     /// By the wall clock, in microseconds since 1970.
     pub(crate) wall_us: i64,
-    /// By the time that the spool had been watched, in microseconds.
+    /// By the time for which the spool had been watched, in microseconds.
     pub(crate) watched_us: u64,
 }
 
-/// The state that the commit thread and the thread of retention share.
+/// The state that the commit thread and the retention thread share.
 #[derive(Debug, Default)]
 pub(crate) struct Catalog {
     state: Mutex<State>,
-    /// Something was asked for, or the writer is closed.
+    /// Notified when there is a request, or the writer is closed.
     asked: Condvar,
-    /// Something was removed, or an answer is there.
+    /// Notified when something is removed, or a request is answered.
     answered: Condvar,
 }
 
@@ -41,40 +41,40 @@ pub(crate) struct Catalog {
 struct State {
     kept: VecDeque<Kept>,
     bytes: u64,
-    /// Up to where events are durable.
+    /// The durable position.
     durable: u64,
-    /// Bytes that the commit thread wants to be freed.
+    /// Bytes that the commit thread needs.
     wanted: u64,
-    /// Questions and answers, counted.
+    /// The number of requests, and of answers.
     asked: u64,
     answered: u64,
-    /// The lowest mark of all consumers, by the last look; `None` without a consumer or where one cannot be
-    /// read.
+    /// The lowest mark of all consumers at the last look; `None` without a consumer or if one
+    /// cannot be read.
     lowest: Option<u64>,
     fsyncs: u64,
     is_over: bool,
 }
 
-/// The next step of the thread of retention.
+/// The next step of the retention thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Task {
-    /// Looks after what may go; more if these bytes are needed.
+    /// Removes the segments that may go; more if these bytes are needed.
     Sweep { wanted: u64, ticket: u64 },
     /// Ends.
     End,
 }
 
-/// The answer to a question for room.
+/// The answer to a request for space.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Answer {
     /// The lowest mark of all consumers.
     pub(crate) lowest: Option<u64>,
-    /// Whether any segment is left that could go later.
+    /// Whether no segment is left that could go later.
     pub(crate) is_empty: bool,
 }
 
 impl Catalog {
-    /// Of these segments, up to this durable position.
+    /// A catalog of these segments, up to this durable position.
     pub(crate) fn new(kept: VecDeque<Kept>, durable: u64) -> Self {
         let bytes = kept.iter().map(|kept| kept.bytes).sum();
         Self {
@@ -99,37 +99,37 @@ impl Catalog {
         state.kept.push_back(kept);
     }
 
-    /// Notes up to where events are durable.
+    /// Records the durable position.
     pub(crate) fn publish(&self, durable: u64) {
         self.lock().durable = durable;
     }
 
-    /// Up to where events are durable.
+    /// The durable position.
     pub(crate) fn durable(&self) -> u64 {
         self.lock().durable
     }
 
-    /// The bytes that they take.
+    /// The bytes of all segments.
     pub(crate) fn bytes(&self) -> u64 {
         self.lock().bytes
     }
 
-    /// The first position that is kept, if a segment here has it.
+    /// The first kept position, if a segment here has it.
     pub(crate) fn first(&self) -> Option<u64> {
         self.lock().kept.front().map(|kept| kept.first)
     }
 
-    /// Calls to fsync by the thread of retention.
+    /// Calls to fsync by the retention thread.
     pub(crate) fn fsyncs(&self) -> u64 {
         self.lock().fsyncs
     }
 
-    /// The oldest ones, at most so many.
+    /// The oldest segments, at most so many.
     pub(crate) fn oldest(&self, most: usize) -> Vec<Kept> {
         self.lock().kept.iter().take(most).copied().collect()
     }
 
-    /// Forgets the oldest one, which was removed.
+    /// Forgets the oldest segment, which was removed.
     pub(crate) fn pop(&self) {
         let mut state = self.lock();
         if let Some(kept) = state.kept.pop_front() {
@@ -139,7 +139,7 @@ impl Catalog {
         self.answered.notify_all();
     }
 
-    /// Asks for `wanted` bytes to be freed, and waits until they are or cannot be now, at most `timeout`.
+    /// Asks for `wanted` bytes, and waits until they are free or cannot be now, at most `timeout`.
     pub(crate) fn ask(&self, wanted: u64, timeout: Duration) -> Answer {
         let deadline = Instant::now() + timeout;
         let mut state = self.lock();
@@ -163,7 +163,7 @@ impl Catalog {
         }
     }
 
-    /// Waits for a question, at most until `until`.
+    /// Waits for a request, at most until `until`.
     pub(crate) fn next(&self, until: Instant) -> Task {
         let mut state = self.lock();
         loop {
@@ -183,12 +183,12 @@ impl Catalog {
         }
     }
 
-    /// Tells the lowest mark that was found.
+    /// Records the lowest mark.
     pub(crate) fn look(&self, lowest: Option<u64>) {
         self.lock().lowest = lowest;
     }
 
-    /// Answers the questions up to this one.
+    /// Answers the requests up to this one.
     pub(crate) fn answer(&self, ticket: u64, fsyncs: u64) {
         let mut state = self.lock();
         state.answered = state.answered.max(ticket);
@@ -197,14 +197,14 @@ impl Catalog {
         self.answered.notify_all();
     }
 
-    /// Ends the thread of retention, and lets nobody wait for it.
+    /// Ends the retention thread, and wakes the waiting requests.
     pub(crate) fn close(&self) {
         self.lock().is_over = true;
         self.asked.notify_all();
         self.answered.notify_all();
     }
 
-    /// Whether it is to end.
+    /// Whether the thread must end.
     pub(crate) fn is_over(&self) -> bool {
         self.lock().is_over
     }

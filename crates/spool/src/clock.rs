@@ -1,4 +1,4 @@
-//! Times of the wall clock, and as text.
+//! Times of the wall clock, and their text.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -62,7 +62,7 @@ pub(crate) fn us_of(text: &str) -> Option<i64> {
     let days = era * 146_097 + day_of_era - 719_468;
     let seconds = ((days * 24 + hour) * 60 + minute) * 60 + second;
     let us = seconds * 1_000_000 + number(20..26)?;
-    // A 31st of February is not taken for a day of March.
+    // A 31st of February does not become a day of March.
     (rfc3339(us) == text).then_some(us)
 }
 

@@ -1,4 +1,5 @@
-//! The writer's thread: groups what waits, makes it durable, publishes the mark, settles or holds.
+//! The writer's thread: groups waiting blocks, makes them durable, publishes the mark, and settles
+//! or holds their promises.
 //!
 //! ```text
 //! take a group ─► room in the budget? ─► encode ─► write + sync segment ─► write + sync index
@@ -42,13 +43,13 @@ use crate::{
 /// The state of the writer's thread.
 pub(crate) struct Committer {
     pub(crate) folder: Folder,
-    /// The files that stay.
+    /// The files that stay in place.
     places: Vec<Place>,
     identity: Identity,
     pub(crate) options: WriterOptions,
     pub(crate) pace: Pace,
     mark: File,
-    /// The durable mark as this writer last wrote it.
+    /// The durable mark that this writer wrote last.
     published: Mark,
     watch: Watch,
     pub(crate) position: u64,
@@ -56,30 +57,30 @@ pub(crate) struct Committer {
     pub(crate) active: Option<Active>,
     held: Held,
     unread: Option<String>,
-    /// Since when the mark in the file is not the position.
+    /// Since when the mark in the file is behind the position.
     unpublished: Option<Instant>,
     tended: Instant,
     pub(crate) said: Said,
     pub(crate) reserve: Reserve,
-    /// Whether the files of a segment that failed were removed since the directory was synced.
+    /// Whether files of a failed segment were removed since the directory was last synced.
     left_behind: bool,
     groups: u64,
     fsyncs: u64,
-    /// Links and tokens of the group that is being landed, for whom a panic is told.
+    /// Links and tokens of the group that is being landed; they are told of a panic.
     landing: Vec<Token>,
     shared: Arc<Shared>,
 }
 
-/// How often the thread looks after things, and says them. Tests have less time.
+/// The intervals of the thread's checks and log lines. Tests have shorter ones.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
     /// Between two sweeps of retention.
     pub(crate) sweep: Duration,
-    /// Between two looks at marks and disk while the writer stalls.
+    /// Between two checks of marks and disk while the writer stalls.
     pub(crate) recheck: Duration,
-    /// A commit that takes longer than this is said.
+    /// A commit that takes longer than this is logged.
     pub(crate) slow_commit: Duration,
-    /// Between two lines about what goes on.
+    /// Between two log lines about the same condition.
     pub(crate) say_again: Duration,
 }
 
@@ -157,7 +158,7 @@ impl Committer {
     /// Runs until the writer is closed. A panic is a defect; it fails everything that waits.
     pub(crate) fn run(mut self, lock: Lock) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.work())) {
-            // Nobody knows what became of it.
+            // The outcome of the group is unknown.
             self.active = None;
             let error = SpoolError::Panicked {
                 dir: self.folder.dir().to_owned(),
@@ -185,7 +186,7 @@ impl Committer {
         if let Some(active) = self.active.take() {
             self.end_active(active);
         }
-        // A second place for the position, once nothing more is written.
+        // A second copy of the position, when nothing more is written.
         if self.state() != WriterState::Failed
             && let Err(error) = self.note_position()
         {
@@ -193,7 +194,8 @@ impl Committer {
         }
     }
 
-    /// Whether this writer is still the one, and what it writes still where readers look, as it was written.
+    /// Checks that this writer is still the newest one, and that its files are still in the
+    /// readers' place, unchanged.
     pub(crate) fn check(&self) -> Result<(), SpoolError> {
         let found = Mark::read(&self.mark, &self.folder.root().join(MARK))?;
         if found.epoch != self.published.epoch {
@@ -210,7 +212,8 @@ impl Committer {
         self.places.iter().try_for_each(Place::check)
     }
 
-    /// Gives up what is held when it is not in its place any more: its commit will never come.
+    /// Fails the held blocks when the spool is no longer in its place: their commit will never
+    /// come.
     fn look_around(&mut self) {
         if !self.held.is_empty()
             && let Err(error) = self.check()
@@ -219,7 +222,7 @@ impl Committer {
         }
     }
 
-    /// Waits for blocks, but not beyond the time at which something else is due.
+    /// Waits for blocks, but not beyond the time at which other work is due.
     fn next_work(&mut self) -> Work {
         let due = self.due();
         let mut queue = self.shared.lock();
@@ -243,7 +246,7 @@ impl Committer {
         Work::Group(queue.waiting.take(self.options.group_bytes))
     }
 
-    /// When there is something to do beside writing blocks.
+    /// When work other than writing blocks is due.
     fn due(&self) -> Option<Instant> {
         let active = self.active.as_ref();
         let aged = active.map(|active| active.opened + self.options.segment_age);
@@ -253,7 +256,7 @@ impl Committer {
         dues.into_iter().flatten().min()
     }
 
-    /// Does what is due beside writing blocks.
+    /// Does the work that is due, other than writing blocks.
     fn tend(&mut self) {
         let now = Instant::now();
         if self.held.next_look().is_some_and(|at| now >= at) {
@@ -278,10 +281,11 @@ impl Committer {
             match self.check() {
                 Ok(()) => {}
                 Err(error @ SpoolError::Fenced { .. }) => return self.fail(&error, Vec::new()),
-                // Whatever stands there is not this writer's to change; the next group finds that out.
+                // The file in this place is not this writer's to change; the next group finds that
+                // out.
                 Err(_) => return,
             }
-            // The time that was watched goes on without events.
+            // The watched time advances without events.
             if self.unpublished.is_none() {
                 self.publish();
             }
@@ -292,7 +296,7 @@ impl Committer {
         }
     }
 
-    /// Sets the reserve aside again, as soon as that is possible.
+    /// Allocates the reserve again, as soon as possible.
     fn take_reserve(&mut self) {
         if self.reserve.is_whole() {
             return;
@@ -317,7 +321,7 @@ impl Committer {
         }
     }
 
-    /// Settles what the consumer has committed.
+    /// Settles the blocks that the consumer has committed.
     fn look(&mut self) {
         match self.held.look(&self.folder, &self.identity) {
             Ok(passed) if passed.is_empty() => self.unread = None,
@@ -336,7 +340,8 @@ impl Committer {
         }
     }
 
-    /// Says once for each change that the consumer's mark cannot be read: nothing is acknowledged then.
+    /// Logs, once for each change, that the consumer's mark cannot be read: nothing is acknowledged
+    /// then.
     fn say_unread(&mut self, error: &SpoolError) {
         let text = error.to_string();
         if self.unread.as_ref() == Some(&text) {
@@ -348,7 +353,7 @@ impl Committer {
         self.unread = Some(text);
     }
 
-    /// Makes a group durable and tells its links.
+    /// Makes a group durable and notifies its links.
     fn land(&mut self, group: Vec<Waiting>) {
         let (mut placed, mut told) = (Vec::new(), Vec::new());
         for waiting in group {
@@ -398,7 +403,8 @@ impl Committer {
         self.finish(blocks);
     }
 
-    /// Makes a group durable, whatever it takes; in parts, where the disk has no room for all of it.
+    /// Makes a group durable, however long it takes; in parts, if the disk has no space for all of
+    /// it.
     fn store(&mut self, placed: &[Placed]) -> Result<(), SpoolError> {
         let (mut rest, mut most, mut failures) = (placed, placed.len(), 0);
         let mut full = None;
@@ -463,7 +469,7 @@ impl Committer {
         }
     }
 
-    /// Waits a moment where no file can be opened: connections that end give theirs back.
+    /// Waits a moment if no file can be opened: connections that end return their descriptors.
     fn wait_for_descriptors(&mut self, error: &SpoolError) {
         self.say_no_descriptors(error);
         self.stall(WriterState::StalledDescriptors);
@@ -476,7 +482,7 @@ impl Committer {
             .is_some_and(|deadline| Instant::now() >= deadline)
     }
 
-    /// Waits a moment, less if the writer is closed, and does what is due meanwhile.
+    /// Waits a moment, less if the writer is closed, and does the work that is due meanwhile.
     pub(crate) fn stall(&mut self, state: WriterState) {
         self.report(state);
         let until = Instant::now() + self.pace.recheck;
@@ -529,7 +535,7 @@ impl Committer {
 
     fn begin(&mut self, placed: &[Placed]) -> Result<Active, SpoolError> {
         if self.left_behind {
-            // A failed segment of the same name must not come back beside a file of this one.
+            // A failed segment of the same name must not come back next to a file of this one.
             self.folder.disk().sync_dir(self.folder.segments()?)?;
             self.fsyncs += 1;
             self.left_behind = false;
@@ -549,7 +555,8 @@ impl Committer {
         self.fsyncs += 1;
         let ended = active.end(&self.folder, self.position);
         if ended.is_err() {
-            // Half a footer that is not synced could damage the entries beside it when the power goes.
+            // Half a footer that is not synced could damage the entries next to it on a loss of
+            // power.
             let _ = active.cut_back(&self.folder);
         }
         self.catalog.push(active.kept(self.position));
@@ -573,8 +580,8 @@ impl Committer {
         }
     }
 
-    /// Publishes the durable mark. What it names is durable already: a failure delays readers until it
-    /// is tried again, and nothing else.
+    /// Publishes the durable mark. The position is durable already: a failure only delays readers
+    /// until the next try.
     fn publish(&mut self) {
         let published = self.publish_mark();
         let was_unpublished = self.unpublished.is_some();
@@ -659,13 +666,13 @@ impl Committer {
         self.shared.done.notify_all();
     }
 
-    /// Gives up: everything that waits fails, and everything that comes.
+    /// Gives up: all waiting and all later blocks fail.
     fn fail(&mut self, error: &SpoolError, mut tokens: Vec<Token>) {
         let blocks = tokens.len();
         self.landing.clear();
         if !matches!(error, SpoolError::Closed) {
             self.report(WriterState::Failed);
-            // The index may have a group that counts for nobody: recovery judges that.
+            // The index may have a group that does not count: recovery judges that.
             self.active = None;
             let why = match error {
                 SpoolError::Moved { .. } => "what is written is not in its place",
@@ -677,7 +684,7 @@ impl Committer {
             };
             tracing::error!(code = "spool.failed", dir = %self.folder.dir().display(), %error,
                 "{why}: nothing is accepted any more");
-            // Nobody can tell any more whether the commit they wait for will ever come.
+            // It is no longer known whether the commit that they wait for will ever come.
             tokens.extend(self.held.take());
             self.report_held();
         }
@@ -695,7 +702,7 @@ impl Committer {
         );
         drop(queue);
         by_link(tokens, |link, _| {
-            // One link's defect keeps no other from being told.
+            // A defect in one link must not keep the others from being notified.
             let _ = catch_unwind(AssertUnwindSafe(|| link.failed(error)));
         });
         self.finish(blocks);

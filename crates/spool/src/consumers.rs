@@ -1,8 +1,8 @@
-//! The consumers of a spool: one small file each, replaced as a whole, and a lock that a live reader
-//! holds beside it. Who may move a mark is the lease's matter.
+//! The consumers of a spool: one small file each, replaced as a whole, and a lock that a live
+//! reader holds beside it. The lease decides which reader may move a mark.
 //!
-//! Both carry a checksum: a file that does not fit it is refused, never obeyed. Files of format 1 have none
-//! and are read as they are.
+//! Both carry a checksum: a file that does not match it is refused. Files of format 1 have none and
+//! are read as they are.
 
 use std::{
     fs,
@@ -20,12 +20,12 @@ use crate::{
     start::{self, epoch_hex, epoch_of},
 };
 
-/// A consumer: a name with a mark, and whether somebody reads under it.
+/// A consumer: a name with a mark, and whether a reader uses it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Consumer {
     /// The consumer's name.
     pub name: String,
-    /// The mark: every event below this position is done with.
+    /// The mark: the consumer has finished with every event below this position.
     pub committed: u64,
     /// Counts the readers it has had; a mark of an older one is refused.
     pub generation: u64,
@@ -33,7 +33,7 @@ pub struct Consumer {
     pub updated_us: i64,
     /// When a reader was last seen, in microseconds since 1970 (UTC).
     pub seen_us: i64,
-    /// The reader that holds it, or that ended without letting go of it.
+    /// The reader that holds it, or that ended without releasing it.
     pub holder: Option<Holder>,
     /// Whether a reader holds it now.
     pub live: bool,
@@ -85,7 +85,7 @@ pub struct Holder {
     pub since_us: i64,
     /// The host it runs on.
     pub host: String,
-    /// The name that it gave itself.
+    /// The name that it gave for itself.
     pub what: String,
 }
 
@@ -133,7 +133,7 @@ impl Holder {
 /// The text in the lock of a consumer: its reader, or the last one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct LeaseText {
-    /// The reader; `None` when no reader has written yet.
+    /// The reader; `None` if no reader has written yet.
     pub(crate) holder: Option<Holder>,
     /// Counts the consumer's leases.
     pub(crate) generation: u64,
@@ -146,15 +146,15 @@ impl LeaseText {
         value["format"] = FORMAT.into();
         value["generation"] = generation.into();
         let mut text = String::from_utf8(sealed::encode(&value)).unwrap_or_default();
-        // It is overwritten in place. Whole sectors of a length that stays are the old text or the new one
-        // after a loss of power.
+        // It is overwritten in place. After a loss of power, whole sectors of an unchanged length
+        // hold either the old text or the new one.
         let padding = text.len().next_multiple_of(TEXT_SECTOR) - text.len();
         text.extend(std::iter::repeat_n(' ', padding));
         text
     }
 
-    /// Decodes a text that was read under the lock. One that is empty or only zero bytes, as a loss of power
-    /// leaves it, counts as none.
+    /// Decodes a text that was read under the lock. An empty text, or one of zero bytes only, as a
+    /// loss of power leaves it, counts as none.
     ///
     /// # Errors
     /// `spool.corrupt` with the cure, `spool.format`.
@@ -163,7 +163,8 @@ impl LeaseText {
             return Ok(Self::default());
         }
         let path = path_of(folder, &lock_file(name));
-        // A process that was killed while it wrote may have left the end of a longer text behind its own.
+        // A process that was killed while writing may have left the end of a longer text after its
+        // own.
         let line = text.split_inclusive('\n').next().unwrap_or_default();
         let read = checked(line.as_bytes(), &path, None).and_then(|value| {
             Ok(Self {
@@ -192,7 +193,7 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    /// A consumer that nobody has read yet.
+    /// A consumer without any reader yet.
     pub(crate) fn new(name: &str, committed: u64) -> Self {
         let now = now_us();
         Self {
@@ -284,7 +285,7 @@ impl Mark {
         Err(ahead(folder, self, position, newest_epoch))
     }
 
-    /// The consumer, with what its lock tells.
+    /// The consumer, with the information in its lock.
     pub(crate) fn with_lock(self, folder: &Folder) -> Result<Consumer, SpoolError> {
         let (dir, lock_file) = (folder.consumers()?, lock_file(&self.name));
         let held = lock::holder(dir, &lock_file)?;
@@ -312,7 +313,7 @@ impl Mark {
 /// The error of a mark above `position`, the end of a spool whose newest epoch is `newest_epoch`.
 pub(crate) fn ahead(folder: &Folder, mark: &Mark, position: u64, newest_epoch: u64) -> SpoolError {
     let dir = folder.dir().to_owned();
-    // A writer that was refused has raised the durable mark's epoch, and nothing else.
+    // A refused writer has raised the durable mark's epoch, and changed nothing else.
     if is_restored(mark.epoch, start::newest_epoch(folder, newest_epoch)) {
         return SpoolError::Restored {
             dir,
@@ -329,8 +330,8 @@ pub(crate) fn ahead(folder: &Folder, mark: &Mark, position: u64, newest_epoch: u
     }
 }
 
-/// Whether a mark of this epoch comes from a writer that the spool does not know: the spool is a copy from
-/// before. Two writers that each went on with a copy of one spool have the same number.
+/// Whether a mark of this epoch comes from a writer that the spool does not know: the spool is an
+/// older copy. If two writers each continue a copy of one spool, their numbers are the same.
 pub(crate) fn is_restored(epoch: u64, newest_epoch: u64) -> bool {
     epoch != newest_epoch && epoch >> 32 >= newest_epoch >> 32
 }
@@ -344,8 +345,8 @@ pub(crate) fn list(folder: &Folder) -> Result<Vec<Mark>, SpoolError> {
     Ok(marks)
 }
 
-/// Refuses a spool that ends at `position` with `newest_epoch` while a consumer's mark is above it. Marks that
-/// cannot be read are logged and passed over: the writer opens all the same.
+/// Refuses a spool that ends at `position` with `newest_epoch` while a consumer's mark is above it.
+/// Marks that cannot be read are logged and skipped: the writer opens all the same.
 ///
 /// # Errors
 /// `spool.restored`, `spool.mark_ahead`, `spool.io` when the consumers cannot be listed.
@@ -370,7 +371,7 @@ pub(crate) fn check_marks(
     Ok(())
 }
 
-/// The newest epoch that the marks which can be read name; 0 when there is none.
+/// The newest epoch named by the readable marks; 0 if there is none.
 ///
 /// # Errors
 /// `spool.io` when the consumers cannot be listed.
@@ -382,7 +383,7 @@ pub(crate) fn newest_epoch(folder: &Folder) -> Result<u64, SpoolError> {
     Ok(epochs.max().unwrap_or(0))
 }
 
-/// The names of all consumers that have a file of this kind, in order. Temporary files are no consumers'.
+/// The names of all consumers that have a file of this kind, in order. Temporary files are skipped.
 pub(crate) fn names(folder: &Folder, kind: &str) -> Result<Vec<String>, SpoolError> {
     let all = match folder.consumers().and_then(Dir::names) {
         Err(error) if error.is_not_found() => return Ok(Vec::new()),
@@ -420,7 +421,7 @@ pub(crate) fn write(folder: &Folder, identity: &Identity, mark: &Mark) -> Result
     )
 }
 
-/// Removes a consumer's file; whether there was one.
+/// Removes a consumer's file. Returns whether there was one.
 pub(crate) fn remove(folder: &Folder, name: &str) -> Result<bool, SpoolError> {
     let dir = folder.consumers()?;
     let was_there = folder.disk().remove(dir, &file(name))?;
@@ -440,7 +441,8 @@ pub(crate) fn lock_file(name: &str) -> String {
     format!("{name}{LOCK}")
 }
 
-/// The object in a file, if it fits its checksum. Files of format 1 have none and name `old_format`.
+/// The object in a file, if it matches its checksum. Files of format 1 have none and name
+/// `old_format`.
 fn checked(bytes: &[u8], path: &Path, old_format: Option<u64>) -> Result<Value, SpoolError> {
     let unsealed = match sealed::decode(bytes, path) {
         Ok(value) => {
@@ -463,7 +465,7 @@ fn checked(bytes: &[u8], path: &Path, old_format: Option<u64>) -> Result<Value, 
     Err(unsealed)
 }
 
-/// Adds to the error of a file that is damaged how the consumer gets going again.
+/// Adds the cure to the error of a damaged file.
 fn with_cure(error: SpoolError, folder: &Folder, name: &str) -> SpoolError {
     let SpoolError::Corrupt { path, detail } = error else {
         return error;

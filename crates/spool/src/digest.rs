@@ -1,10 +1,10 @@
-//! By what an event is known when it comes again: 128 bits of BLAKE3 with a key.
+//! The digest that identifies an event when it comes again: 128 bits of BLAKE3 with a key.
 //!
-//! It is a strong hash even for who knows the key, so one function serves for both: keyed by a spool it
-//! recognises repeats, and nobody can prepare events that collide; keyed by a sender's name it is the same
-//! in every spool. 2^64 events are needed before two of them meet by chance.
+//! It is a strong hash even if the key is known, so one function serves both uses: keyed by a spool
+//! it recognises duplicates, and nobody can prepare events that collide; keyed by a sender's name
+//! it is the same in every spool. 2^64 events are needed before two digests collide by chance.
 
-/// The attribute of a block that names its sender, where its peer's address does not.
+/// The attribute of a block that names its sender, if its peer's address does not.
 pub const SENDER: &str = "sender";
 
 /// Makes digests of events.
@@ -16,7 +16,7 @@ pub struct Digester {
 }
 
 impl Digester {
-    /// By this key.
+    /// A digester with this key.
     pub fn keyed(key: [u8; 32]) -> Self {
         Self {
             payload: key,

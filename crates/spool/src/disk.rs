@@ -1,5 +1,5 @@
-//! Every change that a spool makes to its disk, in one place, so that tests can record each step, make it
-//! fail, and lose what was not synced.
+//! All changes that a spool makes to its disk, in one place, so that tests can record each step,
+//! make it fail, and lose unsynced data.
 
 use std::{
     fs::File,
@@ -15,10 +15,10 @@ use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
 
 use crate::{SpoolError, clock::now_us, filesystem, folder::Dir};
 
-/// The steps whose order and success durability rests on. Names are looked up in an open directory, and
-/// a name that is a link is never followed.
+/// The steps on whose order and success durability depends. Names are looked up in an open
+/// directory, and a name that is a link is never followed.
 pub(crate) trait Disk: Send + Sync {
-    /// Makes a directory with these rights; whether it was missing.
+    /// Makes a directory with these rights. Returns whether it was missing.
     fn make_dir(&self, at: &Dir, name: &str, mode: u32) -> Result<bool, SpoolError>;
     /// Creates a file that must not exist, for appending.
     fn create(&self, at: &Dir, name: &str) -> Result<File, SpoolError>;
@@ -34,15 +34,15 @@ pub(crate) trait Disk: Send + Sync {
     fn publish(&self, file: &File, path: &Path, bytes: &[u8], at: u64) -> Result<(), SpoolError>;
     /// Cuts a file to `len` bytes.
     fn cut(&self, file: &File, path: &Path, len: u64) -> Result<(), SpoolError>;
-    /// Gives a file another name, in place of what has that name.
+    /// Renames a file, replacing the file of the new name.
     fn rename(&self, from: (&Dir, &str), to: (&Dir, &str)) -> Result<(), SpoolError>;
-    /// Removes a file; whether there was one.
+    /// Removes a file. Returns whether there was one.
     fn remove(&self, at: &Dir, name: &str) -> Result<bool, SpoolError>;
     /// Allocates so many bytes for a file on the disk.
     fn allocate(&self, file: &File, path: &Path, bytes: u64) -> Result<(), SpoolError>;
-    /// The bytes that an ordinary user may still write; `None` where that cannot be told.
+    /// The bytes that an ordinary user may still write; `None` if unknown.
     fn free_bytes(&self, dir: &Dir) -> Option<u64>;
-    /// Whether nothing can be set aside, since files are kept in memory.
+    /// Whether nothing can be reserved, because files are kept in memory.
     fn is_in_memory(&self, dir: &Dir) -> bool {
         filesystem::is_in_memory(dir)
     }

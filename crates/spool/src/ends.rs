@@ -1,5 +1,6 @@
-//! Links that are known to have ended in order: what they landed was acknowledged, and the peer had taken that.
-//! A note that is lost, as with the machine's power, does no harm: the link then counts as cut off.
+//! Links that are known to have ended in good order: their landed blocks were acknowledged, and the
+//! peer had taken the acknowledgement. A lost note, as after a loss of power, does no harm: the
+//! link then counts as cut off.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -23,14 +24,14 @@ pub struct Ends {
 
 #[derive(Debug)]
 struct Notes {
-    /// `None` once it cannot be written.
+    /// `None` when it cannot be written any more.
     file: Option<File>,
     bytes: u64,
 }
 
 impl Spool {
-    /// Opens the notes of the links that ended in order, and reads them. For the process that writes the spool,
-    /// once.
+    /// Opens the notes of the links that ended in good order, and reads them. For the process that
+    /// writes the spool, once.
     ///
     /// # Errors
     /// `spool.io`, `spool.rights`.
@@ -56,8 +57,8 @@ impl Spool {
 }
 
 impl Ends {
-    /// Notes that a link has ended in order. It is written, not synced: the process may die after it. If it
-    /// cannot be written, that is told once, and nothing is noted any more.
+    /// Notes that a link has ended in good order. The note is written, not synced: the process may
+    /// die after it. If it cannot be written, that is logged once, and nothing is noted any more.
     pub fn note(&self, link: &str) {
         if link.len() != LINK_BYTES {
             return;
@@ -105,12 +106,12 @@ fn newest(file: &mut File) -> io::Result<Vec<String>> {
     let mut bytes = Vec::new();
     file.take(MOST_BYTES).read_to_end(&mut bytes)?;
     let text = String::from_utf8_lossy(&bytes);
-    // One that was cut by the death of a process, or of the machine, is none.
+    // A note that was cut by the death of a process, or of the machine, does not count.
     let whole = text.lines().filter(|line| line.len() == LINK_BYTES);
     Ok(whole.map(str::to_owned).collect())
 }
 
-/// Leaves these links in the file; answers its bytes.
+/// Rewrites the file with these links. Returns its bytes.
 fn rewrite(file: &mut File, links: &[String]) -> io::Result<u64> {
     let mut text = links.join("\n");
     if !links.is_empty() {

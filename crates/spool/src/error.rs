@@ -4,7 +4,7 @@ use std::{io, path::PathBuf, sync::Arc};
 
 use crate::{Holder, clock::rfc3339};
 
-/// Why a spool could not be opened, written or read.
+/// The reason a spool could not be opened, written or read.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpoolError {
@@ -13,39 +13,39 @@ pub enum SpoolError {
     Locked {
         /// The spool's directory.
         dir: PathBuf,
-        /// The process that holds the lock (0 when it has not said).
+        /// The process that holds the lock (0 if unknown).
         pid: u32,
     },
     /// The directory holds another spool than the one that was asked for.
     #[error("{} belongs to spool {found}, not to spool {expected}", path.display())]
     Replaced {
-        /// The file that was looked at.
+        /// The file that was checked.
         path: PathBuf,
         /// The UUID that was asked for.
         expected: String,
         /// The UUID that was found.
         found: String,
     },
-    /// A position was asked for that has been retired.
+    /// A retired position was requested.
     #[error(
         "positions {position} to {first_kept} are not kept: they were removed or lost; the next one that is \
              kept is {first_kept}"
     )]
     Gap {
-        /// The position that was asked for.
+        /// The requested position.
         position: u64,
         /// The first position that is still kept.
         first_kept: u64,
     },
-    /// A position was asked for that is not durable yet, or was never given out by this spool.
+    /// A position was requested that is not durable yet, or that this spool never gave out.
     #[error("position {position} is above the durable position {durable}")]
     BehindCheckpoint {
-        /// The position that was asked for.
+        /// The requested position.
         position: u64,
         /// The durable position.
         durable: u64,
     },
-    /// Bytes that were durable are no longer what was written.
+    /// Durable bytes are no longer as they were written.
     #[error("{} is corrupt: {detail}", path.display())]
     Corrupt {
         /// The file.
@@ -53,7 +53,7 @@ pub enum SpoolError {
         /// The expected and the found value.
         detail: String,
     },
-    /// A format this release does not read.
+    /// A format that this release does not read.
     #[error("{} has format {found} (needs a reader of at least {min_reader}), this release reads format {supported}", path.display())]
     Format {
         /// The file.
@@ -62,7 +62,7 @@ pub enum SpoolError {
         found: u64,
         /// The oldest reader that may read it.
         min_reader: u64,
-        /// The format this release reads and writes.
+        /// The format that this release reads and writes.
         supported: u64,
     },
     /// The directory is not a spool and not empty.
@@ -94,7 +94,7 @@ pub enum SpoolError {
         /// The process that holds it, if it says so.
         holder: Option<Box<Holder>>,
     },
-    /// A reader that lost its lease wants to move the mark.
+    /// A reader that lost its lease tries to move the mark.
     #[error("generation {ours} of consumer {name:?} may not move its mark any more: generation {newer} has \
              taken over{}; this reader must end", by(*pid, host))]
     StaleGeneration {
@@ -104,7 +104,7 @@ pub enum SpoolError {
         ours: u64,
         /// The generation that was found.
         newer: u64,
-        /// The process that has it (0 when it has not said).
+        /// The process that has it (0 if unknown).
         pid: u32,
         /// The host it runs on.
         host: String,
@@ -117,7 +117,7 @@ pub enum SpoolError {
         /// The consumer's name.
         name: String,
     },
-    /// A consumer that is to be added is there already.
+    /// A consumer to be added exists already.
     #[error("consumer {name:?} exists, its mark is at position {committed}: move it with \
              `ackline spool consumers seek {} {name} --to POSITION`", dir.display())]
     ConsumerExists {
@@ -136,7 +136,8 @@ pub enum SpoolError {
         /// The spool's directory.
         dir: PathBuf,
     },
-    /// A file or directory that others than the owner can read, or that belongs to another user.
+    /// A file or directory that users other than the owner can read, or that belongs to another
+    /// user.
     #[error("{}: {detail}", path.display())]
     Rights {
         /// The file or directory.
@@ -144,7 +145,7 @@ pub enum SpoolError {
         /// Its fault, and the cure.
         detail: String,
     },
-    /// A file system that may not keep what it says it has, or whose locks keep nobody out.
+    /// A file system that may not keep acknowledged writes, or whose locks have no effect.
     #[error("{} is on {kind}, which may lose what was acknowledged and let two writers in: use a local disk, or \
              allow it explicitly (unsafe_filesystem, --allow-unsafe-filesystem)", dir.display())]
     Filesystem {
@@ -153,7 +154,7 @@ pub enum SpoolError {
         /// The file system.
         kind: &'static str,
     },
-    /// A file that is written is no longer where readers look for it.
+    /// A file that is written is no longer in the place where readers look for it.
     #[error("{} {detail}: it was removed, moved away or replaced while the spool was written, and what comes \
              would be lost; nothing more is acknowledged. Put it back, or take another directory, and start the \
              receiver again", path.display())]
@@ -174,7 +175,7 @@ pub enum SpoolError {
         /// The epoch that was found.
         newer: u64,
     },
-    /// A file that is written has another length than what was written to it.
+    /// A file that is written does not have the length that was written to it.
     #[error("{} has {found} bytes and {written} were written: somebody cut or changed it while the spool was \
              written, and what comes would be lost; nothing more is acknowledged. Look with `ackline spool \
              verify`, and start the receiver again", path.display())]
@@ -200,7 +201,7 @@ pub enum SpoolError {
         /// The reader that reached it, such as `consumer etl stands`.
         who: String,
     },
-    /// A consumer's mark that stands above the end of the spool.
+    /// A consumer's mark that is above the end of the spool.
     #[error("the mark of consumer {name:?} is at position {mark}, above the end {position} of spool {}: events \
              that it counts as done are not there. Start the receiver: after a power failure it finds the end \
              again; if it says the same, `ackline spool mend {}` goes on above the mark and notes the \
@@ -215,7 +216,7 @@ pub enum SpoolError {
         /// The position after the last event.
         position: u64,
     },
-    /// Something in the spool that recovery cannot place.
+    /// A file in the spool that recovery cannot place.
     #[error("{}: {detail}; nothing was changed: `ackline spool mend {} --dry-run` says what would be done \
              about it", path.display(), dir.display())]
     Unplaced {
@@ -226,7 +227,7 @@ pub enum SpoolError {
         /// Its fault.
         detail: String,
     },
-    /// The lock under which marks go back and events are removed is held by somebody else.
+    /// Another process holds the lock under which marks go back and events are removed.
     #[error("process {pid} has been moving marks or removing events of spool {} for more than 10 seconds: \
              try again, or look what it waits for", dir.display())]
     MarksBusy {
@@ -244,7 +245,7 @@ pub enum SpoolError {
         /// The text of the panic.
         text: String,
     },
-    /// A byte budget in which a spool cannot work.
+    /// A byte budget that is too small for a spool.
     #[error(
         "a budget of {budget} bytes is below the smallest one, {least} bytes (64KiB): a larger one \
              (`WriterOptions::budget`, --budget)"
@@ -255,12 +256,12 @@ pub enum SpoolError {
         /// The smallest one.
         least: u64,
     },
-    /// A block is to be settled by a commit, but no consumer was named for that.
+    /// A block waits for a commit, but no consumer is named for that.
     #[error(
         "no consumer was named whose commits acknowledge: name it when the spool is opened (`acks`)"
     )]
     NoAckConsumer,
-    /// A column that does not exist was asked for.
+    /// An unknown column was requested.
     #[error("there is no column {name:?}")]
     Column {
         /// The name.
@@ -312,7 +313,7 @@ pub enum SpoolError {
     Io {
         /// The operation, as a verb.
         action: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
         /// The error of the operating system.
         source: Arc<io::Error>,
@@ -378,8 +379,8 @@ impl SpoolError {
             source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
     }
 
-    /// Whether this process (EMFILE) or the system (ENFILE) has no file descriptor left: nothing is wrong with the
-    /// disk.
+    /// Whether this process (EMFILE) or the system (ENFILE) has no file descriptor left: the disk
+    /// is not at fault.
     pub(crate) fn is_out_of_descriptors(&self) -> bool {
         matches!(self, Self::Io { source, .. } if matches!(source.raw_os_error(), Some(23 | 24)))
     }
@@ -405,7 +406,8 @@ fn about(holder: Option<&Holder>) -> String {
     text
 }
 
-/// An epoch for a message: the number of the writer, and what tells it from another of that number.
+/// An epoch for a message: the number of the writer, and a part that distinguishes it from another
+/// of that number.
 pub(crate) fn epoch_text(epoch: u64) -> String {
     format!("{}.{:08x}", epoch >> 32, epoch & 0xFFFF_FFFF)
 }

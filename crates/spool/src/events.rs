@@ -1,10 +1,10 @@
-//! Events as Arrow: the columns a reader can ask for, and the builder that layouts push into.
+//! Events as Arrow: the columns that a reader can request, and the builder that layouts push into.
 //!
-//! The builder keeps one run for each block (what is constant in it) and per event only the sequence
-//! number and the payload. Batches are cut at the wanted number of rows or at their share of the memory that
-//! the builder has, also inside a block, so that no layout has to know about batches. Once the memory is used
-//! up the builder takes no more events: the layout stops, and is called again for the rest of the block when
-//! the batches were taken.
+//! The builder keeps one run for each block (its constant values) and per event only the sequence
+//! number and the payload. Batches are cut at the requested number of rows or at their share of the
+//! builder's memory, also inside a block, so that no layout deals with batches. When the memory is
+//! used up the builder takes no more events: the layout stops, and is called again for the rest of
+//! the block when the batches were taken.
 
 mod columns;
 
@@ -33,28 +33,28 @@ pub const COLUMNS: [&str; 12] = [
     "payload",
 ];
 
-/// The column that is built only where it is named: 16 bytes by which an event is known in every spool,
-/// made of its sender and its bytes ([`Digester::of_sender`]).
+/// The column that is built only if it is named: 16 bytes that identify an event in every spool,
+/// computed from its sender and its bytes ([`Digester::of_sender`]).
 pub const DIGEST: &str = "digest";
 
-/// Collects events into record batches of the columns that were asked for.
+/// Collects events into record batches of the requested columns.
 #[derive(Debug)]
 pub struct Rows {
     schema: SchemaRef,
     wanted: Wanted,
     spool: Arc<str>,
     batch_limit: usize,
-    /// Bytes that all batches and the events beside them may take.
+    /// Bytes that all batches and the other events may take.
     room: usize,
-    /// Bytes of the batches that were not taken.
+    /// Bytes of the batches that were not taken yet.
     done_bytes: usize,
     /// Bytes of the events that are in no batch yet, as their columns will hold them.
     held: usize,
-    /// Bytes of each event of the begun block beside its payload.
+    /// Bytes of each event of the begun block without its payload.
     row_bytes: usize,
-    /// Whether the begun block has events for which there was no room.
+    /// Whether the begun block has events for which there was no space.
     is_full: bool,
-    /// The bytes of an event for which there will never be room.
+    /// The bytes of an event that will never fit.
     too_large: Option<usize>,
     runs: Vec<Run>,
     filled: usize,
@@ -95,7 +95,7 @@ struct Wanted {
 }
 
 impl Run {
-    /// The bytes that it takes itself.
+    /// The bytes of the run itself.
     fn bytes(&self) -> usize {
         let pairs = self.attributes.iter();
         let pairs = pairs.map(|(name, value)| {
@@ -111,17 +111,17 @@ impl Run {
     }
 }
 
-/// By which key digests are made.
+/// The key of the digests.
 #[derive(Debug, Default)]
 enum Digesting {
-    /// None are made.
+    /// No digests are built.
     #[default]
     Unwanted,
-    /// The digests of a sender that is not known yet.
+    /// The sender is not known yet.
     Nobody,
-    /// The digests of the sender of the last block.
+    /// The key of the last block's sender.
     Sender(String, Digester),
-    /// One for all.
+    /// One key for all.
     Spool(Digester),
 }
 
@@ -179,7 +179,7 @@ impl Rows {
         }
     }
 
-    /// Digests alone, all by this key.
+    /// Builds digests alone, all with this key.
     pub(crate) fn of_digests(digester: Digester) -> Result<Self, SpoolError> {
         let schema = schema(Some(&[DIGEST.to_owned()]))?;
         let rows = Self::new(schema, Arc::from(""), usize::MAX);
@@ -192,18 +192,19 @@ impl Rows {
         self.wanted.payload || self.wanted.parts || self.makes_digests()
     }
 
-    /// Whether there is no room for the rest of the block: events are ignored now, and the layout may return. It is
-    /// called again for the rest.
+    /// Whether there is no space for the rest of the block: events are ignored now, and the layout
+    /// may return. It is called again for the rest.
     pub fn is_full(&self) -> bool {
         self.is_full || self.too_large.is_some()
     }
 
-    /// The bytes that one event may have: a layout inflates no event beyond this.
+    /// The most bytes of one event: a layout inflates no event beyond this.
     pub fn most_event_bytes(&self) -> usize {
         self.room.min(MAX_EVENT_BYTES)
     }
 
-    /// Notes that the next event has at least so many bytes, more than [`most_event_bytes`](Self::most_event_bytes).
+    /// Records that the next event has at least so many bytes, more than
+    /// [`most_event_bytes`](Self::most_event_bytes).
     pub fn refuse_event(&mut self, bytes: usize) {
         self.too_large.get_or_insert(bytes);
     }
@@ -297,7 +298,7 @@ impl Rows {
         self.left = rows.len();
     }
 
-    /// Returns how many of the begun events are still to be added, and makes the builder take them.
+    /// Makes the builder take the begun events. Returns how many of them are still to be added.
     pub(crate) fn resume(&mut self) -> usize {
         self.is_full = false;
         self.left
@@ -327,7 +328,7 @@ impl Rows {
             .fold(0, usize::saturating_add)
     }
 
-    /// Digests are by the key of this block's sender from here on.
+    /// Uses the key of this block's sender from here on.
     fn digest_by(&mut self, peer: &str, attributes: &[(String, String)]) {
         let pairs = attributes.iter().map(|(name, value)| (&**name, &**value));
         let sender = sender_of(peer, pairs);
@@ -349,7 +350,7 @@ impl Rows {
         }
     }
 
-    /// Passes over the next event of the begun block if it is to be left out; whether it did.
+    /// Skips the next event of the begun block if it must be left out. Returns whether it did.
     fn passes_over(&mut self) -> bool {
         if !self.skips_repeats || self.left == 0 {
             return false;
@@ -378,12 +379,12 @@ impl Rows {
         true
     }
 
-    /// Whether the body must be looked at for the columns that were asked for.
+    /// Whether the requested columns need the body.
     pub(crate) fn needs_body(&self) -> bool {
         self.wants_payload() || self.wanted.sequence
     }
 
-    /// Adds the begun events without looking at them.
+    /// Adds the begun events without reading the body.
     pub(crate) fn fill(&mut self) {
         while self.left > 0 {
             if self.passes_over() {
@@ -418,24 +419,24 @@ impl Rows {
         Ok(())
     }
 
-    /// Whether no event is in it, and no batch.
+    /// Whether it has no event and no batch.
     pub(crate) fn is_empty(&self) -> bool {
         self.filled == 0 && self.done.is_empty()
     }
 
-    /// The next whole batch.
+    /// The next complete batch.
     pub(crate) fn take(&mut self) -> Option<RecordBatch> {
         let (bytes, batch) = self.done.pop_front()?;
         self.done_bytes -= bytes;
         Some(batch)
     }
 
-    /// The bytes of an event that is larger than the builder's room.
+    /// The bytes of an event that is larger than the builder's memory.
     pub(crate) fn too_large(&self) -> Option<usize> {
         self.too_large
     }
 
-    /// Makes a batch of the events that are in none yet.
+    /// Builds a batch of the events that are in none yet.
     pub(crate) fn finish(&mut self) -> Result<(), LayoutError> {
         if self.filled > 0 {
             self.cut();
@@ -460,8 +461,8 @@ impl Rows {
         true
     }
 
-    /// Makes room for an event with so many bytes of payload; whether there is any. Without it the rest of the block
-    /// waits.
+    /// Makes space for an event with so many bytes of payload. Returns whether there is any;
+    /// without it the rest of the block waits.
     fn has_room(&mut self, bytes: usize) -> bool {
         let bytes = bytes.saturating_add(self.row_bytes);
         if bytes > self.most_event_bytes() {
@@ -504,7 +505,7 @@ impl Rows {
             .get_or_insert_with(|| LayoutError(what.to_owned()));
     }
 
-    /// Makes a batch of what is there and goes on with the rest of the current block.
+    /// Builds a batch of the events so far and continues with the rest of the current block.
     fn cut(&mut self) {
         let next = self.runs.last().map(|run| Run {
             rows: 0,
@@ -592,7 +593,7 @@ impl Rows {
     }
 }
 
-/// The schema of these columns, in the order of [`COLUMNS`]; all of them when none are named.
+/// The schema of these columns, in the order of [`COLUMNS`]; all of them if none are named.
 pub(crate) fn schema(columns: Option<&[String]>) -> Result<SchemaRef, SpoolError> {
     if let Some(name) = columns
         .into_iter()
@@ -611,7 +612,7 @@ pub(crate) fn schema(columns: Option<&[String]>) -> Result<SchemaRef, SpoolError
     Ok(Arc::new(Schema::new(fields)))
 }
 
-/// A column of an event, of [`COLUMNS`] or [`DIGEST`], as Arrow knows it; `None` if there is none.
+/// The Arrow field of a column of [`COLUMNS`] or [`DIGEST`]; `None` if there is none.
 pub fn column(name: &str) -> Option<Field> {
     let is_known = COLUMNS.contains(&name) || name == DIGEST;
     is_known.then(|| Field::new(name, data_type(name), true))
@@ -650,10 +651,10 @@ fn position(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// Small enough for Spark's 2 GiB of a column's batch with room to spare, large enough to be rare.
+/// Small enough for Spark's 2 GiB per column of a batch, with a margin; large enough to be rare.
 const BATCH_BYTES: usize = 256 << 20;
 
-/// The memory of a batch beside its values.
+/// The memory of a batch without its values.
 const MOST_EMPTY_BATCH_BYTES: usize = 4_096;
 
 /// With [`BATCH_BYTES`] this keeps a batch's payloads below 1 GiB.

@@ -1,5 +1,5 @@
-//! Which groups a segment has, and which of them are sound: by its index, and by the groups' own seals where
-//! the index is missing or damaged. Recovery and mending go by what stands here; nothing is changed.
+//! The groups of a segment, and which of them are sound: by its index, and by the groups' own seals
+//! if the index is missing or damaged. Recovery and mending rely on the result; nothing is changed.
 
 use std::{
     collections::BTreeMap,
@@ -22,34 +22,34 @@ use crate::{
     walk,
 };
 
-/// The result of looking into a segment.
+/// The result of examining a segment.
 #[derive(Debug)]
 pub(crate) struct Examined {
     pub(crate) path: PathBuf,
-    /// The header of its index, from wherever it could be read.
+    /// The header of its index, from any place where it could be read.
     pub(crate) header: IndexHeader,
     /// Bytes before its first group.
     pub(crate) begin: u64,
     /// Its groups in order, from the first to the last sound one.
     pub(crate) groups: Vec<Found>,
-    /// The fault of its index; `None` when it names all groups, and nothing else.
+    /// The fault of its index; `None` if it names all groups, and nothing else.
     pub(crate) index_fault: Option<String>,
-    /// Whether that is only that it ends before the last group that was found.
+    /// Whether the only fault is that the index ends before the last found group.
     pub(crate) index_is_short: bool,
-    /// Whether the segment was ended in good order and nothing is to be cut.
+    /// Whether the segment was ended in good order and nothing must be cut.
     pub(crate) is_ended: bool,
     /// When its last block was received.
     pub(crate) last_us: i64,
-    /// The end of the last whole entry of the index, also of one whose group is not sound: up to there
-    /// positions may have been acknowledged.
+    /// The end of the last whole entry of the index, also of one whose group is not sound:
+    /// positions up to there may have been acknowledged.
     pub(crate) claimed: u64,
     /// The byte after the last sound group, and after the end of the stream if that follows.
     pub(crate) stream_end: u64,
-    /// Bytes of both files behind that.
+    /// Bytes of both files after that.
     pub(crate) tail_bytes: u64,
     /// Bytes of the segment.
     pub(crate) len: u64,
-    /// The fault of the first group behind the last sound one.
+    /// The fault of the first group after the last sound one.
     pub(crate) tail_fault: Option<String>,
 }
 
@@ -96,7 +96,7 @@ impl Examined {
     }
 }
 
-/// Looks into the segment that begins at `first`: every group whose positions lie below `below`, each
+/// Examines the segment that begins at `first`: every group whose positions lie below `below`, each
 /// checked whole. Everything below `durable` was published.
 ///
 /// # Errors
@@ -132,7 +132,7 @@ pub(crate) fn examine(
         });
     }
     let begin = match read.groups.first() {
-        // A segment whose own begin is damaged.
+        // A segment whose own beginning is damaged.
         Some(entry) if begin > entry.offset => entry.offset,
         _ => begin,
     };
@@ -195,7 +195,7 @@ pub(crate) fn examine(
 }
 
 impl Examined {
-    /// Reads each group, and leaves out those behind the last sound one.
+    /// Reads each group, and leaves out those after the last sound one.
     fn check_groups(&mut self, file: &File, known: Vec<Entry>) -> Result<(), SpoolError> {
         let mut buffer = Vec::new();
         for entry in known {
@@ -238,7 +238,7 @@ impl Examined {
         self.stream_end = ends.0;
         self.tail_bytes =
             self.len.saturating_sub(ends.0) + read.len.saturating_sub(ends.1.min(read.len));
-        // Bytes behind a footer were never written by a spool: the segment is ended anew.
+        // A spool never writes bytes after a footer: the segment is ended again.
         self.is_ended &= self.tail_bytes == 0;
     }
 }
@@ -362,9 +362,9 @@ fn check_order(
     Ok(())
 }
 
-/// Looks for groups of format 1, which have no seal, where the index does not name them: message after
-/// message of the Arrow stream. A group counts when its blocks follow each other and each body fits its
-/// checksum.
+/// Searches for groups of format 1, which have no seal, where the index does not name them: message
+/// after message of the Arrow stream. A group counts if its blocks follow each other and each body
+/// matches its checksum.
 fn scan_old(
     file: &File,
     path: &Path,

@@ -1,4 +1,5 @@
-//! Blocks into batches, as far as memory allows: when it is used up, the rest waits until the batches were taken.
+//! Expands blocks into batches as far as memory allows: when it is used up, the rest waits until
+//! the batches were taken.
 
 use std::{collections::VecDeque, ops::Range, path::PathBuf, sync::Arc};
 
@@ -6,7 +7,7 @@ use arrow_array::RecordBatch;
 
 use crate::{LayoutError, Layouts, Rows, SpoolError, StoredBlock, group::Group, walk::Segment};
 
-/// Some blocks of a group, and the positions of the group that are wanted.
+/// Blocks of a group, and the requested positions of the group.
 #[derive(Debug, Clone)]
 pub(crate) struct Blocks {
     pub(crate) segment: Arc<Segment>,
@@ -20,11 +21,11 @@ pub(crate) struct Blocks {
 pub(crate) struct Expansion {
     rows: Rows,
     blocks: VecDeque<Blocks>,
-    /// Whether the first block waits for room.
+    /// Whether the first block waits for space.
     is_begun: bool,
-    /// Whether a batch is made of what is left behind the last block.
+    /// Whether the events after the last full batch become a batch.
     ends: bool,
-    /// The last block that was looked at: its segment and its first position.
+    /// The last block that was read: its segment and its first position.
     last: Option<(Arc<Segment>, u64)>,
     /// The reader's memory in bytes, for its error.
     memory: u64,
@@ -48,17 +49,17 @@ impl Expansion {
         self.blocks.push_back(blocks);
     }
 
-    /// Says that no more blocks follow: the last batch may be short.
+    /// Marks the end of the blocks: the last batch may be short.
     pub(crate) fn end(&mut self) {
         self.ends = true;
     }
 
-    /// Whether everything that was appended is in batches, or waits for more events to be one.
+    /// Whether everything appended is in batches, or waits for more events to fill one.
     pub(crate) fn is_over(&self) -> bool {
         self.blocks.is_empty() && !self.ends
     }
 
-    /// Whether nothing is in it, also no events that wait for more.
+    /// Whether it is empty, also of events that wait for more.
     pub(crate) fn is_empty(&self) -> bool {
         self.is_over() && self.rows.is_empty()
     }
@@ -68,8 +69,7 @@ impl Expansion {
         self.rows.take()
     }
 
-    /// Expands blocks until none is left or there is no more room; returns the last group that was
-    /// finished.
+    /// Expands blocks until none is left or memory is used up. Returns the last finished group.
     pub(crate) fn run(&mut self, layouts: &Layouts) -> Result<Option<Arc<Group>>, SpoolError> {
         let mut finished = None;
         while let Some(mut blocks) = self.blocks.pop_front() {
@@ -97,7 +97,7 @@ impl Expansion {
         Ok(finished)
     }
 
-    /// Expands the events of a block that are wanted and were not expanded yet.
+    /// Expands the requested events of a block that were not expanded yet.
     fn expand(
         &mut self,
         layouts: &Layouts,

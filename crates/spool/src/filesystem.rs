@@ -1,4 +1,4 @@
-//! Which file systems keep what they say they have, and how much room they have.
+//! The reliability of file systems, and their free space.
 
 use std::path::Path;
 
@@ -6,18 +6,18 @@ use rustix::fs::StatFs;
 
 use crate::{SpoolError, folder::Dir};
 
-/// The kinds of file systems, by the promises that they keep.
+/// The kinds of file systems, by reliability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trust {
-    /// Whatever is not known to be otherwise.
+    /// Any file system that is not known to be otherwise.
     Full,
-    /// It keeps its word, but not over a restart of machine or container.
+    /// Its writes are durable, but not over a restart of the machine or container.
     Weak(&'static str),
-    /// Locks or syncs may mean nothing there.
+    /// Its locks or syncs may have no effect.
     None(&'static str),
 }
 
-/// Returns the kind of the file system that `magic` (`f_type` of statfs) stands for.
+/// Returns the kind of the file system with this `magic` number (`f_type` of statfs).
 pub(crate) fn trust(magic: u64) -> Trust {
     let of = |table: &[(u64, &'static str)]| {
         let found = table.iter().find(|(known, _)| *known == magic);
@@ -30,7 +30,7 @@ pub(crate) fn trust(magic: u64) -> Trust {
     }
 }
 
-/// Refuses a directory on a file system that may not keep what it says it has, or warns of it.
+/// Refuses a directory on a file system that may not keep acknowledged writes, or warns of it.
 ///
 /// # Errors
 /// `spool.filesystem`.
@@ -83,7 +83,7 @@ fn magic_of(found: &StatFs) -> u64 {
 const TMPFS: u64 = 0x0102_1994;
 const RAMFS: u64 = 0x8584_58F6;
 
-/// statfs(2): what lies on another machine or in another process.
+/// statfs(2): file systems on another machine or in another process.
 const UNSAFE: &[(u64, &str)] = &[
     (0x6969, "NFS"),
     (0x517B, "SMB"),
@@ -101,7 +101,7 @@ const UNSAFE: &[(u64, &str)] = &[
     (0xBACB_ACBC, "a VMware shared folder"),
 ];
 
-/// statfs(2): what is gone with the machine's memory or the container.
+/// statfs(2): file systems that are gone with the machine's memory or the container.
 const WEAK: &[(u64, &str)] = &[
     (TMPFS, "tmpfs"),
     (RAMFS, "ramfs"),

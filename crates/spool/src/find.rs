@@ -1,8 +1,9 @@
-//! From a time to a position, and how far a position is behind.
+//! The position of a time, and the backlog above a position.
 //!
-//! `received_at` never falls in a spool, so that both searches are binary: segments by the time in their
-//! header, which is that of their first block, then groups by their first block. The time in an index
-//! entry is when the group became durable, by a clock that may have been set back: it is not looked at.
+//! `received_at` never falls in a spool, so that both searches are binary: segments by the time in
+//! their header, which is that of their first block, then groups by their first block. The time in
+//! an index entry is when the group became durable, by a clock that may have been set back: it is
+//! not used.
 
 use std::sync::Arc;
 
@@ -16,11 +17,12 @@ use crate::{
 /// The backlog above a position.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Lag {
-    /// Events that are kept.
+    /// Kept events above it.
     pub events: u64,
-    /// The bytes on disk of the group commits they are in.
+    /// The bytes on disk of their group commits.
     pub bytes: u64,
-    /// When the first of them was received, in microseconds since 1970 (UTC); `None` when there is none.
+    /// When the first of them was received, in microseconds since 1970 (UTC); `None` if there is
+    /// none.
     pub oldest_us: Option<i64>,
 }
 
@@ -29,7 +31,7 @@ pub(crate) type Times = Vec<(u64, i64)>;
 
 impl Spool {
     /// The first position that was received at `at_us` (microseconds since 1970, UTC) or later; the
-    /// durable position when there is none.
+    /// durable position if there is none.
     ///
     /// # Errors
     /// `spool.corrupt`, `spool.replaced`, `spool.io`.
@@ -43,7 +45,7 @@ impl Spool {
         })
     }
 
-    /// How much is kept above a position, and since when. Positions that are lost count as nothing.
+    /// The backlog above a position. Lost positions do not count.
     ///
     /// # Errors
     /// `spool.behind_checkpoint` above the durable position, `spool.corrupt`, `spool.replaced`,
@@ -78,7 +80,7 @@ impl Spool {
         let firsts = self.listed.within(&kept, durable)?;
         let mut failed = None;
         let earlier = firsts.partition_point(|first| {
-            // Once one fails the answer does not count.
+            // After a failure the result does not count.
             failed.is_none()
                 && match self.first_time(*first) {
                     Ok(time) => time.is_none_or(|time| time < at_us),
@@ -100,7 +102,7 @@ impl Spool {
         Ok(found.max(start.min(durable)))
     }
 
-    /// The same in one segment; `next` when everything in it was received earlier.
+    /// The same in one segment; `next` if everything in it was received earlier.
     fn find_in(&self, first: u64, next: u64, at_us: i64) -> Result<u64, SpoolError> {
         let segment = Segment::open(&self.listed, first)?;
         let (segment, entries) = segment.all(&self.listed, next)?;
@@ -108,7 +110,7 @@ impl Spool {
         while from < to {
             let middle = usize::midpoint(from, to);
             let rest = entries.get(middle..to).unwrap_or_default();
-            // A damaged group says nothing: the next sound one does.
+            // A damaged group is skipped: the next sound one decides.
             let mut earlier = None;
             for (number, entry) in (middle..).zip(rest) {
                 if let Some(times) = self.times_if_sound(&segment, entry)? {
@@ -171,7 +173,7 @@ impl Spool {
         }
     }
 
-    /// When the first block of a segment was received; `None` where that cannot be told.
+    /// When the first block of a segment was received; `None` if unknown.
     fn first_time(&self, first: u64) -> Result<Option<i64>, SpoolError> {
         let segment = Segment::open(&self.listed, first)?;
         Ok(segment.header().map(|header| header.first_time_us))
@@ -216,7 +218,7 @@ impl Spool {
     }
 }
 
-/// Looks again when a segment was retired between listing and reading.
+/// Repeats a look when a segment was retired between listing and reading.
 pub(crate) fn again<T>(look: impl Fn() -> Result<T, SpoolError>) -> Result<T, SpoolError> {
     let mut tries = 0;
     loop {
@@ -227,8 +229,8 @@ pub(crate) fn again<T>(look: impl Fn() -> Result<T, SpoolError>) -> Result<T, Sp
     }
 }
 
-/// Groups whose times are remembered: who asks for a lag asks again.
+/// Groups whose times are cached: a caller that asks for a lag asks again.
 const MAX_TIMES: usize = 64;
 
-/// Retirement goes on while we look, but not as fast as that.
+/// Retirement goes on during the look, but not as fast as that.
 const MAX_TRIES: u32 = 8;

@@ -1,5 +1,6 @@
-//! A spool's folder. Every file in it is opened relative to the folder's own descriptor and never through
-//! a link, so that nobody who may write there can lead a spool to a file somewhere else.
+//! A spool's folder. Every file in it is opened relative to the folder's own descriptor and never
+//! through a link, so that another user who may write there cannot make a spool use a file
+//! somewhere else.
 
 use std::{
     fs::File,
@@ -34,7 +35,7 @@ impl AsFd for Dir {
 }
 
 impl Dir {
-    /// Opens the directory that a user named; that may be a link.
+    /// Opens the directory that a user named; it may be a link.
     pub(crate) fn open(path: &Path) -> Result<Self, SpoolError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty())
@@ -77,7 +78,7 @@ impl Dir {
                 "it is not an ordinary file",
             ));
         }
-        // A backup may hold second names of the spool's own files, nobody those of another's.
+        // A backup may hold second names of the spool's own files, but not of another owner's.
         if meta.nlink() > 1 && meta.uid() != self.owner()? {
             let what = "it is another user's file under a second name (a hard link)";
             return Err(rights::planted(&self.join(name), what));
@@ -113,7 +114,8 @@ impl Dir {
         Ok(Some(bytes))
     }
 
-    /// Returns the kind, size and times of a name without following a link; `None` when there is none.
+    /// Returns the kind, size and times of a name without following a link; `None` if there is
+    /// none.
     pub(crate) fn look(&self, name: &str) -> Result<Option<Seen>, SpoolError> {
         match rustix::fs::statat(self, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(Seen {
@@ -129,7 +131,7 @@ impl Dir {
         }
     }
 
-    /// Whether there is something of this name.
+    /// Whether this name exists.
     pub(crate) fn has(&self, name: &str) -> Result<bool, SpoolError> {
         self.look(name).map(|seen| seen.is_some())
     }
@@ -186,7 +188,7 @@ pub(crate) struct Seen {
     pub(crate) modified_s: i64,
 }
 
-/// A spool's folder: its directories, who may have access, and the disk it is on.
+/// A spool's folder: its directories, its access rights, and its disk.
 #[derive(Clone)]
 pub(crate) struct Folder(Arc<Inner>);
 
@@ -230,12 +232,12 @@ impl Folder {
         &self.0.root.path
     }
 
-    /// The access that its files give.
+    /// The access rights of its files.
     pub(crate) fn access(&self) -> Access {
         self.0.access
     }
 
-    /// The disk that it is changed through.
+    /// The disk through which it is changed.
     pub(crate) fn disk(&self) -> &dyn Disk {
         &*self.0.disk
     }
@@ -277,14 +279,14 @@ impl Folder {
         Ok(file)
     }
 
-    /// Replaces a small file as a whole: written beside it, synced, renamed, the directory synced. On a
-    /// full disk it takes the room from the reserve.
+    /// Replaces a small file as a whole: written to a temporary file, synced, renamed, the
+    /// directory synced. On a full disk it takes the space from the reserve.
     pub(crate) fn replace(&self, at: &Dir, name: &str, bytes: &[u8]) -> Result<(), SpoolError> {
         match self.replace_once(at, name, bytes) {
             Err(error) if error.is_full() && crate::reserve::give_piece(self) => {
                 self.replace_once(at, name, bytes)
             }
-            // A writer that opens the spool clears temporary files.
+            // A writer that opens the spool removes temporary files.
             Err(error) if error.is_not_found() => self.replace_once(at, name, bytes),
             replaced => replaced,
         }
@@ -309,7 +311,7 @@ impl Folder {
         disk.sync_dir(at)
     }
 
-    /// Whether the path it was opened by still leads to it.
+    /// Whether the path by which it was opened still leads to it.
     pub(crate) fn is_in_place(&self) -> Result<bool, SpoolError> {
         let own = self.root().key()?;
         match std::fs::metadata(self.dir()) {
@@ -320,7 +322,7 @@ impl Folder {
     }
 }
 
-/// The file that says which spool it is.
+/// The file with the spool's identity.
 pub(crate) const IDENTITY: &str = "spool.json";
 
 /// The durable mark.
@@ -332,22 +334,22 @@ pub(crate) const LOCK: &str = "lock";
 /// The lock of every process that moves marks back or removes events.
 pub(crate) const MARKS_LOCK: &str = "marks.lock";
 
-/// The first position that is kept.
+/// The first kept position.
 pub(crate) const START: &str = "start";
 
 /// Positions that are lost or damaged.
 pub(crate) const LOSSES: &str = "losses";
 
-/// Up to where events went by age alone.
+/// The position up to which events went by age alone.
 pub(crate) const RETIRED: &str = "retired";
 
 /// The key of the digests.
 pub(crate) const KEY: &str = "key";
 
-/// Links that ended in order.
+/// Links that ended in good order.
 pub(crate) const ENDS: &str = "ends";
 
-/// Room for small files on a full disk.
+/// Reserved space for small files on a full disk.
 pub(crate) const RESERVE: &str = "reserve";
 
 /// The directory of segments and indexes.
@@ -356,16 +358,16 @@ pub(crate) const SEGMENTS: &str = "segments";
 /// The directory of marks and leases.
 pub(crate) const CONSUMERS: &str = "consumers";
 
-/// The directory of what mending cut.
+/// The directory of the parts that mending cut.
 pub(crate) const LOST_FOUND: &str = "lost+found";
 
-/// Whatever a spool makes in its folder and looks at when it is opened.
+/// The names that a spool makes in its folder and checks when it is opened.
 pub(crate) const NAMES: &[&str] = &[
     IDENTITY, MARK, LOCK, MARKS_LOCK, START, LOSSES, RETIRED, KEY, ENDS, RESERVE, SEGMENTS,
     CONSUMERS,
 ];
 
-/// The extension of a file that is about to take another's place.
+/// The extension of a file that will replace another.
 pub(crate) const TEMPORARY: &str = ".tmp";
 
 /// More than any small file of a spool has.

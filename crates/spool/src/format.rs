@@ -11,7 +11,7 @@ use crate::{
     sealed,
 };
 
-/// The format this release writes, and the newest one that it reads.
+/// The format that this release writes, and the newest one that it reads.
 pub(crate) const FORMAT: u64 = 2;
 
 /// The first format whose `spool.json` ends with a checksum.
@@ -46,7 +46,8 @@ impl Identity {
         self.uuid == uuid || self.formerly.iter().any(|former| former == uuid)
     }
 
-    /// Of a spool whose `spool.json` is lost: the UUIDs that its other files carry, the newest one last.
+    /// The identity of a spool whose `spool.json` is lost: the UUIDs in its other files, the newest
+    /// one last.
     pub(crate) fn of_files(mut uuids: Vec<String>, format: u64) -> Option<Self> {
         Some(Self {
             uuid: uuids.pop()?,
@@ -80,7 +81,7 @@ impl Identity {
         };
         let value = sealed::parse(&text, &path)?;
         let (format, min_reader) = (value["format"].as_u64(), value["min_reader"].as_u64());
-        // A later release may seal it in another way.
+        // A later release may use another checksum.
         if min_reader.is_some_and(|reader| reader > FORMAT) {
             check_format(&path, format, min_reader)?;
         }
@@ -103,7 +104,7 @@ impl Identity {
         }))
     }
 
-    /// Whether `spool.json` has a checksum that it does not fit.
+    /// Whether `spool.json` has a checksum that does not match.
     pub(crate) fn is_damaged(folder: &Folder) -> Result<bool, SpoolError> {
         let path = folder.root().join(IDENTITY);
         let text = folder.root().read(IDENTITY)?.unwrap_or_default();
@@ -123,7 +124,7 @@ fn has_checksum(value: &Value) -> bool {
     value.get("crc").is_some() || format.is_some_and(|format| format >= FIRST_SEALED)
 }
 
-/// Refuses what needs a newer reader than this release.
+/// Refuses files that need a newer reader than this release.
 pub(crate) fn check_format(
     path: &Path,
     format: Option<u64>,
@@ -162,7 +163,7 @@ pub(crate) fn uuid_text(bytes: &[u8; 16]) -> String {
     )
 }
 
-/// A UUID's bytes; `None` of what is no UUID.
+/// A UUID's bytes; `None` if the text is no UUID.
 pub(crate) fn uuid_bytes(text: &str) -> Option<[u8; 16]> {
     let hex = text.replace('-', "");
     if hex.len() != 32 || !hex.is_ascii() {
@@ -175,7 +176,7 @@ pub(crate) fn uuid_bytes(text: &str) -> Option<[u8; 16]> {
     Some(out)
 }
 
-/// Puts the CRC of what comes before into the last four bytes.
+/// Writes the CRC of the preceding bytes into the last four.
 pub(crate) fn seal(bytes: &mut [u8]) {
     let at = bytes.len() - 4;
     let crc = crc32c::crc32c(&bytes[..at]);

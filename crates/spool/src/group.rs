@@ -1,8 +1,8 @@
 //! The blocks of one group, read and checked.
 //!
-//! A CRC tells an accident from a sound group, not a hostile file from a good one. So every number that Arrow
-//! would take on trust is checked before Arrow sees it: how many buffers there are, where each lies, whether it
-//! holds as many values as the batch has rows. Then the blocks are checked against each other.
+//! A CRC detects accidents, not hostile files. So every number that Arrow would trust is checked
+//! before Arrow sees it: how many buffers there are, where each lies, whether it holds as many
+//! values as the batch has rows. Then the blocks are checked against each other.
 
 use std::{collections::HashMap, fs::File, ops::Range, path::Path, sync::Arc};
 
@@ -68,7 +68,7 @@ impl Group {
         Self::of(buffer, path, entry)
     }
 
-    /// The group that stands in these bytes.
+    /// The group in these bytes.
     pub(crate) fn of(buffer: Vec<u8>, path: &Path, entry: &Entry) -> Result<Self, SpoolError> {
         let buffer = Buffer::from_vec(buffer);
         let broken = |detail: String| {
@@ -191,7 +191,7 @@ impl Group {
             .collect()
     }
 
-    /// The buffer it was read into, when nothing else holds it.
+    /// The buffer it was read into, if nothing else holds it.
     pub(crate) fn into_buffer(self) -> Vec<u8> {
         drop(self.columns);
         self.buffer.into_vec().unwrap_or_default()
@@ -278,9 +278,9 @@ fn unsigned(value: i64) -> u64 {
     u64::try_from(value).unwrap_or(0)
 }
 
-/// Checks that a batch has the columns of the block table, and that each of its buffers lies in the `body_bytes`
-/// behind the message and holds a value for each row. The values of offsets and texts are left to Arrow, which
-/// refuses wrong ones.
+/// Checks that a batch has the columns of the block table, and that each of its buffers lies in the
+/// `body_bytes` after the message and holds a value for each row. Arrow checks the values of
+/// offsets and texts itself.
 fn check_batch(header: &arrow_ipc::RecordBatch<'_>, body_bytes: usize) -> Result<(), String> {
     if header.compression().is_some() {
         return Err("its buffers are compressed".to_owned());
@@ -304,11 +304,11 @@ fn check_batch(header: &arrow_ipc::RecordBatch<'_>, body_bytes: usize) -> Result
     Ok(())
 }
 
-/// The columns and buffers of a record batch that were not looked at yet.
+/// The columns and buffers of a record batch that are not checked yet.
 struct Batch<N, B> {
     nodes: N,
     buffers: B,
-    /// The bytes behind the message, which hold the buffers.
+    /// The bytes after the message, which hold the buffers.
     body_bytes: usize,
 }
 

@@ -1,8 +1,8 @@
 //! The index beside a segment: a header, then one entry for each group commit, and a footer. Encoding and
 //! checks only.
 //!
-//! An entry of format 2 stands a second time in its group, as its *seal*: an index that is missing or
-//! damaged is made anew from the segment alone.
+//! A group of format 2 contains a second copy of its entry, its *seal*: a missing or damaged index
+//! is rebuilt from the segment alone.
 
 use std::{fs::File, os::unix::fs::FileExt, path::Path};
 
@@ -22,7 +22,7 @@ pub(crate) fn index_name(first: u64) -> String {
     format!("{first:020}{INDEX}")
 }
 
-/// The position in the name of a segment or an index that ends so.
+/// The position in the name of a segment or an index with this extension.
 pub(crate) fn position_in(name: &str, ending: &str) -> Option<u64> {
     let digits = name.strip_suffix(ending)?;
     let is_number = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -94,7 +94,7 @@ impl IndexHeader {
         let reader = u64::from(u16::from_le_bytes(array(bytes, 10)));
         check_format(path, Some(format), Some(reader))?;
         let entry_bytes = u32::from_le_bytes(array(bytes, 12)) as usize;
-        // A later release may add to an entry, in front of its CRC.
+        // A later release may add to an entry, before its CRC.
         let is_known = match format {
             1 => entry_bytes == OLD_ENTRY_BYTES,
             _ => (ENTRY_BYTES..=MOST_ENTRY_BYTES).contains(&entry_bytes),
@@ -116,12 +116,12 @@ impl IndexHeader {
         self.entry_bytes != OLD_ENTRY_BYTES
     }
 
-    /// Where the entry of this number begins in the index.
+    /// The offset of the entry of this number in the index.
     pub(crate) fn at(&self, number: u64) -> u64 {
         HEADER_BYTES as u64 + number * self.entry_bytes as u64
     }
 
-    /// The entries that an index of so many bytes has room for.
+    /// The entries that fit into an index of so many bytes.
     pub(crate) fn entries_in(&self, len: u64) -> u64 {
         len.saturating_sub(HEADER_BYTES as u64) / self.entry_bytes as u64
     }
@@ -132,11 +132,11 @@ impl IndexHeader {
 pub(crate) struct Entry {
     pub(crate) kind: Kind,
     pub(crate) blocks: u32,
-    /// Where the group begins in the segment.
+    /// The offset of the group in the segment.
     pub(crate) offset: u64,
     /// Bytes of the group.
     pub(crate) length: u32,
-    /// CRC-32C of the group's bytes; where it has a seal, of all but that.
+    /// CRC-32C of the group's bytes, without its seal if it has one.
     pub(crate) crc: u32,
     /// The position of its first event.
     pub(crate) first: u64,
@@ -148,7 +148,7 @@ pub(crate) struct Entry {
     pub(crate) inflated: u64,
     /// The writer's epoch; 0 in format 1.
     pub(crate) epoch: u64,
-    /// For how long the spool had been watched by writers, in microseconds; 0 in format 1.
+    /// The time for which writers had watched the spool, in microseconds; 0 in format 1.
     pub(crate) watched_us: u64,
     /// Whether the group carries this entry as its seal.
     pub(crate) is_sealed: bool,
@@ -172,7 +172,7 @@ impl Entry {
         self.offset.saturating_add(u64::from(self.length))
     }
 
-    /// The bytes in an index, of the format that the entry is of.
+    /// Its bytes in an index, in the entry's own format.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = vec![
             0;
@@ -200,7 +200,7 @@ impl Entry {
         out
     }
 
-    /// The entry, when its CRC says that it is whole. Its length says which format it is of.
+    /// The entry, if its CRC is right. Its length says its format.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let is_sealed_group = bytes.len() >= ENTRY_BYTES;
         if (!is_sealed_group && bytes.len() != OLD_ENTRY_BYTES) || !is_sealed(bytes) {
@@ -266,26 +266,26 @@ impl Index {
         Ok(Self { file, path, header })
     }
 
-    /// How many entries it has room for now; the last ones may be half written.
+    /// The number of entries that its length has now; the last ones may be half written.
     pub(crate) fn len(&self) -> u64 {
         let len = self.file.metadata().map_or(0, |meta| meta.len());
         self.header.entries_in(len)
     }
 
-    /// The entries from this number on, at most so many; those that are not sound are `None`.
+    /// At most so many entries from this number on; an unsound one is `None`.
     pub(crate) fn entries(&self, from: u64, most: u64) -> Result<Vec<Option<Entry>>, SpoolError> {
         let count = most.min(self.len().saturating_sub(from));
         let size = self.header.entry_bytes;
         let mut bytes = vec![0; usize::try_from(count).unwrap_or(0) * size];
         match self.file.read_exact_at(&mut bytes, self.header.at(from)) {
-            // A writer cut what a failed write had left meanwhile.
+            // A writer has cut the remains of a failed write meanwhile.
             Err(_) if self.len() < from.saturating_add(count) => self.entries(from, most),
             Err(error) => Err(SpoolError::io("read", &self.path, error)),
             Ok(()) => Ok(bytes.chunks(size).map(Entry::decode).collect()),
         }
     }
 
-    /// The entry of this number; `None` when it is missing or not sound.
+    /// The entry of this number; `None` if it is missing or not sound.
     pub(crate) fn entry(&self, number: u64) -> Result<Option<Entry>, SpoolError> {
         Ok(self.entries(number, 1)?.pop().flatten())
     }
@@ -310,7 +310,7 @@ pub(crate) const INDEX: &str = ".idx";
 
 const MAGIC: &[u8; 8] = b"ACKLIDX1";
 
-/// The format of the headers that are written.
+/// The format of the written headers.
 const _: () = assert!(FORMAT == 2, "IndexHeader::encode writes 2");
 
 #[cfg(test)]
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_later_release_adds_to_an_entry_is_ignored() {
+    fn additions_of_a_later_release_to_an_entry_are_ignored() {
         let mut bytes = entry(true).encode();
         bytes.truncate(92);
         bytes.extend([0xAB; 32]);

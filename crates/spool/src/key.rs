@@ -1,5 +1,5 @@
-//! The key of a spool's digests: made once, kept beside its identity. Nothing on disk depends on it: one
-//! that is missing, as in spools of earlier releases, or damaged is made anew.
+//! The key of a spool's digests: made once, kept beside its identity. Nothing on disk depends on
+//! it: a missing key, as in spools of earlier releases, or a damaged one is replaced by a new one.
 
 use std::io;
 
@@ -68,7 +68,7 @@ impl Spool {
     /// Returns the digester of events for this spool alone.
     ///
     /// # Errors
-    /// `spool.io` when no writer has made its key yet, `spool.corrupt`.
+    /// `spool.io` if no writer has made its key yet, `spool.corrupt`.
     pub fn digester(&self) -> Result<Digester, SpoolError> {
         read(&self.folder).map(Digester::keyed)
     }

@@ -1,4 +1,5 @@
-//! How bodies become events. A protocol crate knows its own layout; this one only asks for it by name.
+//! The expansion of bodies into events. A protocol crate knows its own layout; this one only asks
+//! for it by name.
 
 use std::{ops::Range, sync::Arc};
 
@@ -6,16 +7,16 @@ use crate::{Rows, StoredBlock};
 
 /// Expands the bodies of one layout, such as `lumberjack/1`, into events.
 pub trait Layout: Send + Sync {
-    /// The name with its version, as it stands in [`Block::layout`](crate::Block::layout).
+    /// The name with its version, as in [`Block::layout`](crate::Block::layout).
     fn name(&self) -> &'static str;
 
     /// Pushes exactly the events of `rows` (counted within the block), in order.
     ///
-    /// It is not called when no column needs the body; see [`Rows::wants_payload`] for what may be
-    /// skipped when it is.
+    /// It is not called if no column needs the body; [`Rows::wants_payload`] says which parts may
+    /// be skipped.
     ///
     /// # Errors
-    /// When the body is not what the layout's name promises.
+    /// The body does not match the layout's name.
     fn expand(
         &self,
         block: &StoredBlock<'_>,
@@ -24,7 +25,7 @@ pub trait Layout: Send + Sync {
     ) -> Result<(), LayoutError>;
 }
 
-/// Why a body could not be expanded.
+/// The reason a body could not be expanded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct LayoutError(
@@ -32,7 +33,7 @@ pub struct LayoutError(
     pub String,
 );
 
-/// The layouts a reader knows, by name.
+/// The layouts that a reader knows, by name.
 #[derive(Clone, Default)]
 pub struct Layouts(
     /// The layouts; the first one of a name counts.

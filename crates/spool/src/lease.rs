@@ -1,12 +1,13 @@
 //! Leases on a consumer's mark: one live reader at a time, under a lease with a generation; tools only
 //! while no reader is live.
 //!
-//! The lease is a lock that ends with its process. A reader that lost it all the same (its file was removed,
-//! the kernel let go of it) finds a newer generation in the lock or the mark and is refused.
+//! The lease is a lock that ends with its process. A reader that has lost it nevertheless (its file
+//! was removed, the kernel released it) finds a newer generation in the lock or the mark and is
+//! refused.
 //!
-//! A mark that goes back, and one that is new, is checked and written under the lock under which events are
-//! removed ([`Lock::marks`]), so that the events it holds are not removed a moment later. A mark that goes
-//! forward needs no event and takes no lock.
+//! A mark that goes back, or is new, is checked and written under the lock under which events are
+//! removed ([`Lock::marks`]), so that the events it holds are not removed a moment later. A mark
+//! that goes forward needs no event and takes no lock.
 
 use std::{
     fs::File,
@@ -32,13 +33,14 @@ pub struct Sought {
     pub from: u64,
     /// The mark now.
     pub to: u64,
-    /// Events that are kept and will not be read.
+    /// Kept events that will not be read.
     pub skipped: u64,
     /// Events that will be read a second time.
     pub repeated: u64,
 }
 
-/// A consumer held by this process: its mark moves through here alone. Dropping it lets go of it.
+/// A consumer held by this process: its mark moves through here alone. Dropping it releases the
+/// consumer.
 #[derive(Debug)]
 pub struct Lease {
     name: String,
@@ -52,7 +54,7 @@ pub struct Lease {
 
 #[derive(Debug)]
 struct State {
-    /// Whether the consumer has a file: without one there is nothing that it holds.
+    /// Whether the consumer has a file: without one it holds no events.
     exists: bool,
     touched: Instant,
 }
@@ -83,8 +85,8 @@ impl Lease {
         Ok(found.map(|mark| mark.committed))
     }
 
-    /// Moves the mark: everything below `position` is done with. Durable when it returns. It may go
-    /// back, which is logged, but not below what is kept.
+    /// Moves the mark: the reader has finished with everything below `position`. Durable when it
+    /// returns. It may go back, which is logged, but not below the first kept position.
     ///
     /// # Errors
     /// `spool.stale_generation` when another reader has taken over, `spool.lease_forked` in a fork of
@@ -106,7 +108,7 @@ impl Lease {
         self.touch(&mut state)
     }
 
-    /// Says that the reader lives; writes at most every 5 seconds.
+    /// Records that the reader lives; writes at most every 5 seconds.
     ///
     /// # Errors
     /// `spool.lease_forked`, `spool.io`.
@@ -142,7 +144,7 @@ impl Lease {
         LeaseText::decode(&self.lock.text(), &self.folder, &self.name)
     }
 
-    /// The mark as it stands, if it is still this lease's to move.
+    /// The current mark, if this lease may still move it.
     fn current(&self, state: &State) -> Result<Option<Mark>, SpoolError> {
         self.check_process()?;
         let found = read_mark(&self.folder, &self.identity, &self.name)?;
@@ -168,7 +170,7 @@ impl Lease {
         }
     }
 
-    /// The text of the lock that stands in the place of this lease's; empty while it is being written.
+    /// The text of the lock that has replaced this lease's; empty while it is being written.
     fn newer_text(&self) -> Result<LeaseText, SpoolError> {
         let other = lock::holder(self.folder.consumers()?, &lock_file(&self.name))?;
         let text = other.map(|other| LeaseText::decode(&other.text, &self.folder, &self.name));
@@ -205,8 +207,8 @@ impl Drop for Lease {
 
 impl Spool {
     /// Takes a consumer for this process, waiting for at most `wait` while another reader has it.
-    /// `holder` says who it is, for the one that is refused. A consumer that does not exist yet is made
-    /// at `create_at`; without that it stays without a file until the first commit.
+    /// `holder` names this reader, for the error of a reader that is refused. A consumer that does
+    /// not exist yet is made at `create_at`; without that it has no file until the first commit.
     ///
     /// # Errors
     /// `spool.consumer_busy` naming the holder, `spool.consumer_name`, `spool.behind_checkpoint` when
@@ -270,7 +272,7 @@ impl Spool {
     /// All consumers, by name, also those whose marks are above the durable position.
     ///
     /// # Errors
-    /// `spool.corrupt` naming the file that is no mark, `spool.replaced` one of another spool,
+    /// `spool.corrupt` naming the file that is no mark, `spool.replaced` for one of another spool,
     /// `spool.format`, `spool.io`.
     pub fn consumers(&self) -> Result<Vec<Consumer>, SpoolError> {
         let known = |mark: Mark| {
@@ -283,7 +285,7 @@ impl Spool {
             .collect()
     }
 
-    /// Makes a consumer before its reader exists, so that nothing is removed that it will want.
+    /// Makes a consumer before its reader exists, so that nothing that it will need is removed.
     ///
     /// # Errors
     /// `spool.consumer_exists`, `spool.consumer_busy`, `spool.consumer_name`, `spool.gap` below the
@@ -320,8 +322,8 @@ impl Spool {
         Ok(())
     }
 
-    /// Forgets a consumer, which frees what it alone held; whether there was one. A file that is no mark
-    /// goes too.
+    /// Removes a consumer, which frees the events that it alone held. Returns whether there was
+    /// one. A file that is no mark is removed too.
     ///
     /// # Errors
     /// `spool.consumer_busy` while a reader holds it, `spool.consumer_name`, `spool.io`.
@@ -361,7 +363,7 @@ impl Spool {
         let from = mark.committed;
         mark.committed = position;
         mark.epoch = self.durable_mark()?.epoch;
-        // A reader that lost its lock without knowing must not undo this.
+        // A reader that lost its lock unnoticed must not undo this.
         mark.generation = mark.generation.max(text.generation).saturating_add(1);
         mark.updated_us = now_us();
         mark.holder = None;
@@ -381,8 +383,9 @@ impl Spool {
         })
     }
 
-    /// Moves a consumer's mark without a lease: everything below `position` is done with. Durable when
-    /// it returns. It may go back, which is logged, but not below what is kept.
+    /// Moves a consumer's mark without a lease: the consumer has finished with everything below
+    /// `position`. Durable when it returns. It may go back, which is logged, but not below the
+    /// first kept position.
     ///
     /// # Errors
     /// `spool.consumer_busy` while another process holds the consumer, `spool.consumer_name`,
@@ -413,8 +416,8 @@ impl Spool {
         Ok(other.map(|other| other.pid))
     }
 
-    /// Returns the text of the last reader in a lock that this process has taken. One that is not sound, as power
-    /// loss leaves it, is not obeyed: the mark holds the generation too.
+    /// Returns the text of the last reader in a lock that this process has taken. An unsound text,
+    /// as power loss leaves it, is ignored: the mark holds the generation too.
     fn former_text(&self, lock: &Lock, name: &str) -> LeaseText {
         LeaseText::decode(&lock.text(), &self.folder, name).unwrap_or_else(|error| {
             tracing::warn!(code = "consumer.lease_unsound", dir = %self.folder.dir().display(), consumer = name,
@@ -446,7 +449,7 @@ impl Spool {
         }
     }
 
-    /// Writes who holds a lock; on a full disk with room from the reserve.
+    /// Writes the holder into a lock; on a full disk with space from the reserve.
     fn say(&self, lock: &Lock, text: &str) -> Result<(), SpoolError> {
         match lock.say(&self.folder, text) {
             Err(error) if error.is_full() && reserve::give_piece(&self.folder) => {
@@ -456,7 +459,7 @@ impl Spool {
         }
     }
 
-    /// Removes the lock of a name under which there is no consumer, and lets go of it.
+    /// Removes the lock of a name without a consumer, and releases it.
     fn forget_lock(&self, name: &str, lock: Lock) -> Result<(), SpoolError> {
         self.folder
             .disk()
@@ -483,14 +486,14 @@ impl Spool {
         mark::Mark::read(&self.mark, &self.folder.root().join(folder::MARK))
     }
 
-    /// Whether the events from `position` on can be read; answers the first kept position. The lock on marks
-    /// is held.
+    /// Checks that the events from `position` on can be read. Returns the first kept position. The
+    /// lock on marks is held.
     fn check_kept(&self, position: u64) -> Result<u64, SpoolError> {
         check_kept(&self.folder, position, self.durable_mark()?.position)
     }
 }
 
-/// A mark that has moved and is to be written.
+/// A moved mark that is still to be written.
 struct Moved {
     mark: Mark,
     /// Held until it is written, unless the mark goes forward.
@@ -503,7 +506,7 @@ impl Moved {
     }
 }
 
-/// Moves a mark to `position` for a reader that is done with everything below it.
+/// Moves a mark to `position` for a reader that has finished with everything below it.
 fn move_mark(
     folder: &Folder,
     name: &str,
@@ -539,7 +542,7 @@ fn move_mark(
     })
 }
 
-/// The error for a reader that wants a consumer while `other` holds it.
+/// The error for a reader that asks for a consumer while `other` holds it.
 pub(crate) fn busy(folder: &Folder, name: &str, other: &Other) -> SpoolError {
     // A text that is being written cannot be read for a moment.
     let text = LeaseText::decode(&other.text, folder, name).unwrap_or_default();
@@ -558,7 +561,7 @@ fn read_mark(folder: &Folder, identity: &Identity, name: &str) -> Result<Option<
         .transpose()
 }
 
-/// Whether the directory still holds the spool that was opened, under the name it had then.
+/// Checks that the directory still holds the spool that was opened, under the same name.
 fn check_identity(folder: &Folder, identity: &Identity) -> Result<(), SpoolError> {
     let is_in_place = folder.is_in_place()?;
     let found = if is_in_place {
@@ -602,7 +605,8 @@ fn identity_at_path(folder: &Folder) -> Result<Option<Identity>, SpoolError> {
     }
 }
 
-/// Whether the consumers' directory is the one that was opened: a mark in another one holds nothing.
+/// Whether the consumers' directory is the one that was opened: a mark in another one holds no
+/// events.
 fn consumers_are_in_place(folder: &Folder) -> Result<bool, SpoolError> {
     let opened = folder.consumers()?.key()?;
     let now = folder.root().look(CONSUMERS)?;
@@ -616,7 +620,7 @@ fn check_durable(position: u64, durable: u64) -> Result<(), SpoolError> {
     Ok(())
 }
 
-/// Whether the events from `position` on can be read; answers the first kept position.
+/// Checks that the events from `position` on can be read. Returns the first kept position.
 fn check_kept(folder: &Folder, position: u64, durable: u64) -> Result<u64, SpoolError> {
     check_durable(position, durable)?;
     let first_kept = start::first_kept(folder, durable)?;
@@ -639,8 +643,8 @@ fn goes_back(name: &str, from: u64, to: u64) {
     );
 }
 
-/// How often a consumer that is taken is tried again.
+/// The interval between tries to take a held consumer.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// How often a live reader writes that it lives, at the most.
+/// The least interval between two records that a live reader lives.
 const SEEN_EVERY: Duration = Duration::from_secs(5);

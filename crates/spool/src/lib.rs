@@ -1,16 +1,18 @@
-//! Blocks on disk, made durable before they are acknowledged, and read back as Arrow record batches.
+//! Blocks on disk, made durable before they are acknowledged, and read back as Arrow record
+//! batches.
 //!
-//! A [`Writer`] (one for each spool) takes [`Block`]s and tells a [`Settle`] once they are durable. A
-//! [`Spool`] reads them in any process, beside the writer or after it died, and expands them into
-//! events by the [`Layouts`] it is given. This crate knows no protocol and has no async runtime.
+//! A [`Writer`] (one for each spool) takes [`Block`]s and notifies a [`Settle`] when they are
+//! durable. A [`Spool`] reads them in any process, beside the writer or after it died, and expands
+//! them into events by the given [`Layouts`]. This crate knows no protocol and has no async
+//! runtime.
 //!
 //! # Format 2
 //!
-//! Every file carries `format`, `min_reader` and the spool's UUID or stands beside one that does; numbers in
-//! the binary files are little-endian; each CRC is CRC-32C. A file of JSON with a checksum ends with the
-//! member `crc`: that of every byte before it. Directories have mode 0700, files 0600; with the group option
-//! 0770 and 0660. Wider ones are refused. Every file is opened relative to the folder and never through a
-//! link.
+//! Every file carries `format`, `min_reader` and the spool's UUID or belongs to one that does;
+//! numbers in the binary files are little-endian; each CRC is CRC-32C. A file of JSON with a
+//! checksum ends with the member `crc`: that of every byte before it. Directories have mode 0700,
+//! files 0600; with the group option 0770 and 0660. Wider ones are refused. Every file is opened
+//! relative to the folder and never through a link.
 //!
 //! ```text
 //! DIR/spool.json                 {"created","format":2,"min_reader":2,"uuid","crc"}, in an adopted spool also
@@ -46,58 +48,59 @@
 //! map<utf8, utf8>, `body` binary. A segment that was ended in good order ends with Arrow's
 //! end-of-stream marker.
 //!
-//! The schema message and each record batch fill whole sectors of 4,096 bytes, so that a torn write damages
-//! nothing that was acknowledged before. What fills them stands behind the message, where Arrow allows
-//! padding: zeros, then behind the schema the header of the index, and behind each record batch its *seal*:
-//! the group's entry of the index, its length u32, and `SEAL`.
+//! The schema message and each record batch fill whole sectors of 4,096 bytes, so that a torn write
+//! damages nothing that was acknowledged before. The filling follows the message, where Arrow
+//! allows padding: zeros, then after the schema the header of the index, and after each record
+//! batch its *seal*: the group's entry of the index, its length u32, and `SEAL`.
 //!
-//! **Index**: a header of 64 bytes (`ACKLIDX1`, format u16, `min_reader` u16, entry size u32 = 96, UUID
-//! 16 bytes, first position u64, first time i64 in µs, reserved, CRC u32), then entries of that size: kind
-//! u32 (1 group, 2 footer), blocks u32, offset u64, length u32, CRC of those bytes without the seal u32,
-//! first position u64, events u64, time i64 in µs, inflated bytes u64, epoch u64, watched u64 in µs,
-//! reserved, CRC of the entry u32. A group's time is when it became durable. The footer sums the segment
-//! up; its time is when the last block was received. A later release may make entries longer; the CRC stays
-//! at the end, and what is not known is passed over.
+//! **Index**: a header of 64 bytes (`ACKLIDX1`, format u16, `min_reader` u16, entry size u32 = 96,
+//! UUID 16 bytes, first position u64, first time i64 in µs, reserved, CRC u32), then entries of
+//! that size: kind u32 (1 group, 2 footer), blocks u32, offset u64, length u32, CRC of those bytes
+//! without the seal u32, first position u64, events u64, time i64 in µs, inflated bytes u64, epoch
+//! u64, watched u64 in µs, reserved, CRC of the entry u32. A group's time is when it became
+//! durable. The footer sums the segment up; its time is when the last block was received. A later
+//! release may make entries longer; the CRC stays at the end, and unknown fields are skipped.
 //!
-//! **Epoch**: 32 bits that count the writers of a spool, above 32 random ones. A writer raises it in the
-//! durable mark before it looks at anything else, and looks whether it is still the newest before each
-//! group is written and before it is published. So of two writers the older one acknowledges nothing that
-//! the newer one has not found.
+//! **Epoch**: 32 bits that count the writers of a spool, above 32 random ones. A writer raises it
+//! in the durable mark before it reads anything else, and checks that it is still the newest before
+//! each group is written and before it is published. So of two writers the older one acknowledges
+//! nothing that the newer one has not found.
 //!
-//! **Watched**: for how long writers have had the spool open, by a clock that cannot be set. Events go for
-//! their age only as far as that time has passed since.
+//! **Watched**: for how long writers have had the spool open, by a clock that cannot be set. Events
+//! are removed by age only as far as that time has passed since.
 //!
 //! # Format 1
 //!
-//! Segments of format 1 stay as they are and are read for ever: entries of 64 bytes without epoch and
-//! watched time, groups without seal that fill no sectors, CRCs of all their bytes. The durable mark had two
-//! slots of 24 bytes at the beginning of its file, marks had no checksum, and a lost range was only a gap
-//! between two segments. The first writer of this release names format 2 in `spool.json`, raises the epoch,
-//! notes the gaps, and makes the old slots zero.
+//! Segments of format 1 stay as they are and are read for ever: entries of 64 bytes without epoch
+//! and watched time, groups without seal that fill no sectors, CRCs of all their bytes. The durable
+//! mark had two slots of 24 bytes at the beginning of its file, marks had no checksum, and a lost
+//! range was only a gap between two segments. The first writer of this release names format 2 in
+//! `spool.json`, raises the epoch, notes the gaps, and clears the old slots.
 //!
 //! # What is kept when
 //!
-//! Before links are told, the names of segment, index, mark, identity and lock are looked at, and the lengths
-//! of segment and index: events in files that were removed, moved away or cut would be lost. If one of them
-//! is not what was written, the writer has failed (`spool.moved`, `spool.changed`).
+//! Before links are notified, the names of segment, index, mark, identity and lock are checked, and
+//! the lengths of segment and index: events in files that were removed, moved away or cut would be
+//! lost. If one of them differs, the writer fails (`spool.moved`, `spool.changed`).
 //!
-//! A group is durable when segment and index are synced; then the durable mark is published, then the
-//! links are told. Readers see nothing above the mark. After a failed write or sync index and segment are cut
-//! back to what is durable and never written again: the next one begins at the first position that is not
-//! durable, and an entry of a segment at or above the first position of the next segment does not count.
+//! A group is durable when segment and index are synced; then the durable mark is published, then
+//! the links are notified. Readers see nothing above the mark. After a failed write or sync index
+//! and segment are cut back to their durable bytes and never written again: the next segment begins
+//! at the first position that is not durable, and an entry of a segment at or above the first
+//! position of the next segment does not count.
 //!
-//! Recovery looks at the last segment, checks every group, and cuts what lies behind the last sound one. If
-//! that is below the durable mark, or below the end of a whole entry, the disk has lost what it had said was
-//! written: [`Recovered::lost`] names the positions, which are never given out again, and a reader gets
-//! `spool.gap` for them. A group that is not sound with a sound one behind it is a hole: its positions are
-//! noted, and what is around them stays. An index that is missing or damaged is made anew from the seals.
-//! The last group of a segment that was not ended may stand in the page cache alone: it is written anew,
-//! synced and renamed into its place before anything else happens. Whoever reads meanwhile lists the segments
-//! anew before a group counts as gone. What cannot be placed is `spool.unplaced`,
-//! and [`mend`] moves it to `lost+found`.
+//! Recovery reads the last segment, checks every group, and cuts everything after the last sound
+//! one. If that is below the durable mark, or below the end of a whole entry, the disk has lost
+//! acknowledged writes: [`Recovered::lost`] names the positions, which are never given out again,
+//! and a reader gets `spool.gap` for them. An unsound group before a sound one is a hole: its
+//! positions are noted, and the groups around it stay. An index that is missing or damaged is
+//! rebuilt from the seals. The last group of a segment that was not ended may exist in the page
+//! cache alone: it is rewritten, synced and renamed into its place before anything else happens. A
+//! concurrent reader lists the segments again before a group counts as gone. A file that cannot be
+//! placed is `spool.unplaced`, and [`mend`] moves it to `lost+found`.
 //!
-//! Segments go by the file `start`: it is replaced while no mark can go back, and whatever lies below it
-//! counts as gone; the files are removed afterwards, by a thread of its own.
+//! Segments are removed by the file `start`: it is replaced while no mark can go back, and
+//! everything below it counts as gone; a separate thread removes the files afterwards.
 
 #![forbid(unsafe_code)]
 

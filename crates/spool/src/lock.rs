@@ -1,12 +1,13 @@
-//! Locks that end with the process that holds them: the writer's, one for each consumer, and the one under
-//! which marks go back and events are removed.
+//! Locks that end with the process that holds them: the writer's, one for each consumer, and the
+//! one under which marks go back and events are removed.
 //!
-//! Each is a lock of an open file description on a small file (`F_OFD_SETLK`): the kernel lets go of it when
-//! that description is closed, at the end of the process at the latest, and closing another descriptor of
-//! the file, as a copy of the folder does, changes nothing. A forked child inherits the description until
-//! it runs another program. So whoever lets go of a lock says so to the kernel, which frees it whoever else
-//! has the description; and a child that runs no other program must close it: [`before_fork`] and what
-//! follows it do that, and whoever forks like this calls them.
+//! Each is a lock of an open file description on a small file (`F_OFD_SETLK`): the kernel releases
+//! it when that description is closed, at the end of the process at the latest. Closing another
+//! descriptor of the file, as a copy of the folder does, changes nothing. A forked child inherits
+//! the description until it runs another program. So releasing a lock unlocks it in the kernel,
+//! which frees it even if a child still has the description; and a child that runs no other program
+//! must close it: code that forks like this must call [`before_fork`] and its two counterparts,
+//! which do that.
 
 use std::{
     cell::RefCell,
@@ -30,7 +31,7 @@ use crate::{
     folder::{self, Dir, Folder, Key},
 };
 
-/// A lock of this process, let go of when dropped.
+/// A lock of this process, released when dropped.
 #[derive(Debug)]
 pub(crate) struct Lock {
     path: PathBuf,
@@ -45,7 +46,7 @@ pub(crate) enum Taken {
     Theirs(Other),
 }
 
-/// The holder of a lock: its process (0 when it cannot be seen from here), and the text it wrote.
+/// The holder of a lock: its process (0 if unknown), and the text it wrote.
 #[derive(Debug, Clone)]
 pub(crate) struct Other {
     pub(crate) pid: u32,
@@ -53,7 +54,7 @@ pub(crate) struct Other {
 }
 
 impl Lock {
-    /// Takes the lock of a spool's one writer, or says who has it.
+    /// Takes the lock of a spool's one writer, or returns its holder.
     pub(crate) fn writer(folder: &Folder) -> Result<Self, SpoolError> {
         match Self::take(folder.root(), folder::LOCK, folder)? {
             Taken::Ours(lock) => {
@@ -79,7 +80,7 @@ impl Lock {
         loop {
             match Self::take(folder.root(), folder::MARKS_LOCK, folder)? {
                 Taken::Ours(lock) => {
-                    // For whoever waits too long; it may stay unwritten on a full disk.
+                    // For a process that waits too long; it may stay unwritten on a full disk.
                     let text = format!("{} {}\n", std::process::id(), start_time());
                     let _ = lock.say(folder, &text);
                     return Ok(lock);
@@ -115,7 +116,7 @@ impl Lock {
                 .metadata()
                 .map_err(|error| SpoolError::io("look at", &path, error))?;
             let key = (meta.dev(), meta.ino());
-            // A consumer that was removed meanwhile took its file along: that lock keeps nobody out.
+            // A consumer that was removed meanwhile took its file along: that lock has no effect.
             if at.look(name)?.is_some_and(|seen| seen.key == key) {
                 held.insert(key, file);
                 let pid = std::process::id();
@@ -124,7 +125,7 @@ impl Lock {
         }
     }
 
-    /// Writes who holds the lock, for those who want it.
+    /// Writes the holder's text, for processes that want the lock.
     pub(crate) fn say(&self, folder: &Folder, text: &str) -> Result<(), SpoolError> {
         let disk = folder.disk();
         self.with_file("write", |file| {
@@ -159,7 +160,7 @@ impl Lock {
         self.pid == std::process::id()
     }
 
-    /// Whether the file that is locked is still the one that others would lock.
+    /// Whether the locked file is still the one that others would lock.
     pub(crate) fn is_in_place(&self) -> bool {
         fs::symlink_metadata(&self.path).is_ok_and(|meta| (meta.dev(), meta.ino()) == self.key)
     }
@@ -202,7 +203,7 @@ pub(crate) fn holder(at: &Dir, name: &str) -> Result<Option<Other>, SpoolError> 
     let file = match at.open_file(name, OFlags::RDWR) {
         Ok(file) => file,
         Err(error) if error.is_not_found() => return Ok(None),
-        // Whoever may not write it may still look.
+        // A process that may not write it may still read it.
         Err(SpoolError::Io { .. }) => at.read_file(name)?,
         Err(error) => return Err(error),
     };
@@ -227,7 +228,7 @@ pub fn before_fork() {
     FORKING.with(|forking| *forking.borrow_mut() = Some(held()));
 }
 
-/// Lets other threads go on.
+/// Lets other threads continue.
 pub fn after_fork_in_parent() {
     FORKING.with(|forking| forking.borrow_mut().take());
 }
@@ -258,7 +259,7 @@ fn open(at: &Dir, name: &str, folder: &Folder) -> Result<File, SpoolError> {
     }
 }
 
-/// The lock that is wanted: for writing, on all of the file.
+/// The lock to take: for writing, on all of the file.
 fn whole_file() -> libc::flock {
     lock_of(libc::F_WRLCK)
 }
@@ -273,7 +274,7 @@ fn lock_of(kind: libc::c_int) -> libc::flock {
     }
 }
 
-/// The process whose lock is in the way, if one is; 0 when it cannot be seen from here.
+/// The process that holds a conflicting lock, if there is one; 0 if unknown.
 fn conflict(file: &File, path: &std::path::Path) -> Result<Option<u32>, SpoolError> {
     let mut found = whole_file();
     fcntl(file, FcntlArg::F_OFD_GETLK(&mut found))
@@ -290,10 +291,10 @@ fn text_of(file: &File) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Frees a lock of this process, also where a child that is about to run another program has inherited it.
+/// Frees a lock of this process, even if a child that will run another program has inherited it.
 pub(crate) fn let_go(key: Key) {
     if let Some(file) = held().remove(&key) {
-        // Where this fails, the lock is free once the last descriptor is closed.
+        // If this fails, the lock is free when the last descriptor is closed.
         let _ = fcntl(&file, FcntlArg::F_OFD_SETLK(&lock_of(libc::F_UNLCK)));
     }
 }
@@ -312,7 +313,7 @@ fn held() -> MutexGuard<'static, Held> {
 /// More than any holder writes.
 const MAX_TEXT: usize = 4_096;
 
-/// Whoever holds the lock on marks writes a few small files meanwhile.
+/// The holder of the lock on marks writes a few small files meanwhile.
 const MARKS_WAIT: Duration = Duration::from_secs(10);
 
 const MARKS_LOOK_EVERY: Duration = Duration::from_millis(2);

@@ -1,5 +1,5 @@
-//! Positions whose events are known to be gone or damaged: noted by recovery and by mending, told by
-//! everything that says how a spool stands.
+//! Positions whose events are known to be gone or damaged: noted by recovery and by mending, and
+//! reported by every status of a spool.
 
 use serde_json::{Value, json};
 
@@ -27,9 +27,9 @@ pub struct Loss {
 /// The reason why positions cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LossWhy {
-    /// The disk lost what it had said was written.
+    /// The disk lost acknowledged writes.
     Lost,
-    /// Their bytes are no longer what was written.
+    /// Their bytes are no longer as they were written.
     Corrupt,
     /// Their segment was removed by hand.
     Removed,
@@ -51,7 +51,7 @@ impl LossWhy {
     }
 }
 
-/// The losses that are noted, in order and apart.
+/// The noted losses, in order and disjoint.
 ///
 /// # Errors
 /// `spool.corrupt` when the file was damaged, `spool.format`, `spool.io`.
@@ -68,8 +68,8 @@ pub(crate) fn read(folder: &Folder) -> Result<Vec<Loss>, SpoolError> {
     found.ok_or_else(|| SpoolError::corrupt(&path, "it holds no list of losses"))
 }
 
-/// The losses that are noted; none where the file was damaged, which is said: gaps and damaged groups are found
-/// again where they are read.
+/// The noted losses; none if the file was damaged, which is logged: gaps and damaged groups are
+/// found again when they are read.
 pub(crate) fn known(folder: &Folder) -> Result<Vec<Loss>, SpoolError> {
     match read(folder) {
         Err(error @ SpoolError::Corrupt { .. }) => {
@@ -91,7 +91,7 @@ fn loss(value: &Value) -> Option<Loss> {
     })
 }
 
-/// Notes losses beside those that are known, which stay as they were noted; whether any was new.
+/// Adds losses to the known ones, which stay as they were noted. Returns whether any was new.
 ///
 /// # Errors
 /// Those of [`read`]; the file cannot be written.
@@ -121,7 +121,7 @@ pub(crate) fn forget_below(folder: &Folder, uuid: &str, start: u64) -> Result<()
     write(folder, uuid, &kept)
 }
 
-/// The parts of [from, to) that are in none of these losses, which are in order and apart.
+/// The parts of [from, to) that are in none of these losses, which are in order and disjoint.
 pub(crate) fn without(losses: &[Loss], from: u64, to: u64) -> Vec<(u64, u64)> {
     let mut parts = Vec::new();
     let mut at = from;

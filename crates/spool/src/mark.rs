@@ -1,8 +1,8 @@
-//! The durable mark: up to where events are durable, and whose epoch it is.
+//! The durable mark: the position below which events are durable, and the writer's epoch.
 //!
-//! Two slots, each in a sector of its own, are written in turn, so that a torn write leaves the other one.
-//! Readers see nothing above the mark. A writer raises the epoch when it opens the spool and looks at it
-//! before each publication: whoever finds a newer one has been replaced.
+//! Two slots, each in a sector of its own, are written in turn, so that a torn write leaves the
+//! other one. Readers see nothing above the mark. A writer raises the epoch when it opens the spool
+//! and checks it before each publication: a writer that finds a newer one has been replaced.
 
 use std::{fs::File, os::unix::fs::FileExt, path::Path};
 
@@ -20,12 +20,12 @@ pub(crate) struct Mark {
     pub(crate) epoch: u64,
     /// Counts the publications.
     pub(crate) generation: u64,
-    /// For how long the spool has been watched by writers, in microseconds.
+    /// The time for which writers have watched the spool, in microseconds.
     pub(crate) watched_us: u64,
 }
 
 impl Mark {
-    /// The bytes of its slot, and where that is in the file.
+    /// The bytes of its slot, and their offset in the file.
     pub(crate) fn encode(&self) -> ([u8; SLOT_BYTES], u64) {
         let mut out = [0; SLOT_BYTES];
         out[..8].copy_from_slice(MAGIC);
@@ -62,7 +62,8 @@ impl Mark {
         })
     }
 
-    /// The newest sound slot; of a spool of format 1 that no writer has opened since, the higher one.
+    /// The newest sound slot; in a spool of format 1 that no writer has opened since, the higher
+    /// one.
     ///
     /// # Errors
     /// `spool.corrupt` when no slot is sound, `spool.io`.
@@ -93,11 +94,11 @@ pub(crate) fn has_old_slots(file: &File, path: &Path) -> Result<bool, SpoolError
     Ok(old_slots(file, path)?.iter().any(Option::is_some))
 }
 
-/// Names each slot that is not sound: the other one may be a group commit behind.
+/// Names each unsound slot: the other one may be a group commit behind.
 pub(crate) fn problems(file: &File, path: &Path) -> Result<Vec<String>, SpoolError> {
     let mut torn = vec![0, 1];
     let is_old = is_old(file, path)?;
-    // A writer may be writing one of them: what is not sound once may be so the next time.
+    // A writer may be writing one of them: an unsound slot may be sound the next time.
     for _ in 0..3 {
         let sound = if is_old {
             old_slots(file, path)?.map(|slot| slot.is_some())
@@ -143,7 +144,7 @@ fn old_slots(file: &File, path: &Path) -> Result<[Option<u64>; 2], SpoolError> {
     Ok([position(first), position(second)])
 }
 
-/// Reads what is there; bytes behind the end of the file are 0.
+/// Reads the existing bytes; bytes after the end of the file are 0.
 fn read_at(file: &File, path: &Path, bytes: &mut [u8], at: u64) -> Result<(), SpoolError> {
     let mut filled = 0;
     while filled < bytes.len() {
@@ -157,7 +158,7 @@ fn read_at(file: &File, path: &Path, bytes: &mut [u8], at: u64) -> Result<(), Sp
     Ok(())
 }
 
-/// Where the two slots of format 1 stood, which are made 0 once a spool is migrated.
+/// The bytes of the two slots of format 1, which are cleared when a spool is migrated.
 pub(crate) const OLD_BYTES: usize = 2 * OLD_SLOT_BYTES;
 
 const SLOT_BYTES: usize = 64;

@@ -1,5 +1,5 @@
-//! Mending a spool that recovery refuses, or that has damage in it: says what it would do, does it, and keeps
-//! what it cuts in `DIR/lost+found`. A sound group is never touched.
+//! Mending a spool that recovery refuses, or that is damaged: reports the steps, takes them, and
+//! keeps the parts that it cuts in `DIR/lost+found`. A sound group is never touched.
 
 use std::{
     fs::File,
@@ -40,17 +40,17 @@ pub struct Step {
     /// `file_rebuilt`, `index_rebuilt`, `group_cut_out`, `tail_cut`, `segment_set_aside`, `mark_set_aside`, `loss_noted`,
     /// `position_raised`.
     pub what: &'static str,
-    /// The file that it is about.
+    /// The file that it changes.
     pub path: PathBuf,
-    /// The first position that it is about, where there is one.
+    /// The first position that it affects, if any.
     pub from: Option<u64>,
     /// The position after the last one.
     pub to: Option<u64>,
-    /// Why it is done.
+    /// The reason for it.
     pub why: String,
 }
 
-/// Mends the spool in `dir`; with `dry_run` it changes nothing and says what it would do.
+/// Mends the spool in `dir`; with `dry_run` it changes nothing and reports the steps.
 ///
 /// # Errors
 /// `spool.locked` while a writer has it, `spool.restored` of a copy from a backup (`adopt` is the cure),
@@ -134,7 +134,7 @@ struct Mending {
     identity: Identity,
     dry_run: bool,
     steps: Vec<Step>,
-    /// The position after everything that is known of.
+    /// The position after everything that is known.
     position: u64,
     /// Losses that are noted, or would be by now.
     known: Vec<Loss>,
@@ -168,7 +168,7 @@ impl Mending {
         Ok(())
     }
 
-    /// Makes `spool.json` anew.
+    /// Rebuilds `spool.json`.
     fn identity(&mut self, fault: &str) -> Result<(), SpoolError> {
         let path = self.folder.root().join(IDENTITY);
         let Identity { uuid, formerly, .. } = &self.identity;
@@ -183,7 +183,7 @@ impl Mending {
         self.identity.write(&self.folder)
     }
 
-    /// The durable mark, the start and the losses, which recovery makes anew.
+    /// Rebuilds the durable mark, the start and the losses, as recovery does.
     fn small_files(&mut self) {
         let root = self.folder.root();
         let mark = root
@@ -200,7 +200,7 @@ impl Mending {
         }
     }
 
-    /// Goes over all segments, from the first kept position on.
+    /// Mends all segments, from the first kept position on.
     fn segments(&mut self) -> Result<(), SpoolError> {
         let start = Start::read(&self.folder).ok().flatten();
         let mut firsts = index::list(&self.folder)?;
@@ -211,7 +211,7 @@ impl Mending {
         for first in firsts.iter().copied() {
             let bounds = (u64::MAX, self.durable());
             match examine(&self.folder, first, bounds, &self.identity) {
-                // A stray file must not be taken for the end of the segment before it.
+                // A stray file must not count as the end of the segment before it.
                 Ok(found) if found.groups.is_empty() && found.claimed == first => {
                     if found.len > 0 || found.index_fault.is_some() {
                         self.set_aside(first, "no group in it is sound")?;
@@ -240,7 +240,8 @@ impl Mending {
                 sound.get(at + 1).copied().unwrap_or(u64::MAX),
                 self.durable(),
             );
-            // One that begins inside the sound groups of the one before it was put there by somebody.
+            // A segment that begins inside the sound groups of the one before it was put there by
+            // hand.
             let whole = examine(&self.folder, first, (u64::MAX, bounds.1), &self.identity)?;
             if bounds.0 < whole.end()
                 && whole
@@ -273,11 +274,11 @@ impl Mending {
         mark.map_or(0, |mark| mark.position).max(self.position)
     }
 
-    /// One segment that could be examined; where its positions end, if it has any.
+    /// Mends one segment that could be examined. Returns where its positions end, if it has any.
     fn segment(&mut self, found: &Examined, below: Option<u64>) -> Result<Option<u64>, SpoolError> {
         let first = found.header.first;
         self.position = self.position.max(found.claimed);
-        // Its losses are noted by the step after it.
+        // The step after it notes its losses.
         let lost_to = below.unwrap_or_else(|| self.durable().max(found.claimed));
         let is_noted = losses::without(&self.known, found.end(), lost_to).is_empty();
         if found.groups.is_empty() {
@@ -309,7 +310,8 @@ impl Mending {
         Ok(Some(below.unwrap_or_else(|| found.end())))
     }
 
-    /// Keeps the bytes of each damaged group aside. They stay in the segment: what follows them is sound.
+    /// Copies the bytes of each damaged group to `lost+found`. They stay in the segment: the groups
+    /// after them are sound.
     fn cut_out(&mut self, found: &Examined) -> Result<(), SpoolError> {
         for group in &found.groups {
             let Some(fault) = &group.fault else { continue };
@@ -368,7 +370,7 @@ impl Mending {
         Ok(())
     }
 
-    /// Indexes whose segment is gone: recovery moves them away and notes what they name.
+    /// Indexes without a segment: recovery moves them away and notes the positions that they name.
     fn orphans(&mut self, firsts: &[u64]) -> Result<(), SpoolError> {
         let dir = self.folder.segments()?;
         let mut found = Vec::new();
@@ -387,7 +389,7 @@ impl Mending {
         Ok(())
     }
 
-    /// Marks that cannot be read are moved away; positions above a mark are the next ones.
+    /// Moves unreadable marks away; the next positions are above the highest mark.
     fn marks(&mut self) -> Result<(), SpoolError> {
         let durable = self.durable();
         let newest = self.newest_epoch();
@@ -445,8 +447,8 @@ impl Mending {
         self.folder.disk().sync_dir(dir)
     }
 
-    /// Goes on above a consumer's mark: what it counts as done was durable once, and its positions must not
-    /// be given to other events.
+    /// Continues above a consumer's mark: the events below it were durable once, and their
+    /// positions must not be given to other events.
     fn raise(&mut self, from: u64, to: u64) -> Result<(), SpoolError> {
         let path = self.folder.root().join(crate::folder::START);
         let why = "a consumer's mark stands above the end";

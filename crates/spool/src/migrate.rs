@@ -1,5 +1,6 @@
-//! A spool of format 1, opened by a writer of this release: its segments stay as they are, what stands around
-//! them is written in format 2. Each step may be the last one of a process: the next writer does it again.
+//! A spool of format 1, opened by a writer of this release: its segments stay as they are, the
+//! other files are written in format 2. Each step may be the last one of a process: the next writer
+//! repeats it.
 
 use crate::{
     SpoolError,
@@ -11,7 +12,7 @@ use crate::{
     recovery::{State, loss},
 };
 
-/// Names the format in `spool.json` first, so that an older release refuses what comes next.
+/// Names the format in `spool.json` first, so that an older release refuses the later changes.
 pub(crate) fn identity(folder: &Folder, identity: &mut Identity) -> Result<(), SpoolError> {
     if identity.format >= FORMAT {
         return Ok(());
@@ -24,7 +25,7 @@ pub(crate) fn identity(folder: &Folder, identity: &mut Identity) -> Result<(), S
     Ok(())
 }
 
-/// Notes the gaps between segments that format 1 told by them alone.
+/// Notes the gaps between segments, which format 1 did not note.
 pub(crate) fn gaps(folder: &Folder, state: &mut State) -> Result<(), SpoolError> {
     if !is_old_mark_left(folder)? {
         return Ok(());
@@ -52,7 +53,8 @@ pub(crate) fn gaps(folder: &Folder, state: &mut State) -> Result<(), SpoolError>
     Ok(())
 }
 
-/// Makes the slots of format 1 zero, so that a reader of an earlier release ends instead of waiting for ever.
+/// Clears the slots of format 1, so that a reader of an earlier release ends instead of waiting for
+/// ever.
 pub(crate) fn old_slots(folder: &Folder, state: &State) -> Result<(), SpoolError> {
     if !is_old_mark_left(folder)? {
         return Ok(());

@@ -1,7 +1,7 @@
-//! A group without its bodies: what describes its blocks, and single bodies when asked for.
+//! A group without its bodies: the descriptions of its blocks, and single bodies on request.
 //!
-//! The CRC of a group is checked first, in passing; who comes back for another block of it need not do that
-//! again, since each body is checked against the checksum of its block.
+//! The CRC of a group is checked once, while it is read. Another block of the same group needs no
+//! second check, since each body is checked against the checksum of its block.
 
 use std::{fs::File, os::unix::fs::FileExt, path::Path};
 
@@ -19,12 +19,12 @@ use crate::{
 pub(crate) struct Outline {
     group: Group,
     entry: Entry,
-    /// Where the bodies begin in the file.
+    /// The offset of the bodies in the file.
     bodies_at: u64,
 }
 
 impl Outline {
-    /// Reads what stands before the bodies of a group that was [checked](crate::segment::check_group).
+    /// Reads the part before the bodies of a group that was [checked](crate::segment::check_group).
     pub(crate) fn read(file: &File, path: &Path, entry: &Entry) -> Result<Self, SpoolError> {
         let read = |bytes: &mut [u8], at: u64| {
             file.read_exact_at(bytes, entry.offset + at)
@@ -45,7 +45,7 @@ impl Outline {
         let mut message = vec![0; head_end - 8];
         read(&mut message, 8)?;
         let bodies = bodies(&message, length - head_end).ok_or_else(|| broken("no sound head"))?;
-        // Never touched behind what is read: it takes no memory there.
+        // Never touched after the read part: it takes no memory there.
         let mut buffer = vec![0; length];
         let described = head_end + bodies;
         if described > MOST_DESCRIBED_BYTES {
@@ -61,7 +61,7 @@ impl Outline {
         })
     }
 
-    /// Checks a group and reads what stands before its bodies.
+    /// Checks a group and reads the part before its bodies.
     pub(crate) fn checked(segment: &Segment, entry: &Entry) -> Result<Self, SpoolError> {
         check_group(segment.file()?, &segment.path, entry)?;
         Self::read(segment.file()?, &segment.path, entry)
@@ -72,7 +72,7 @@ impl Outline {
         self.group.blocks()
     }
 
-    /// The entry of the index that it was read by.
+    /// The index entry by which it was read.
     pub(crate) fn entry(&self) -> &Entry {
         &self.entry
     }
@@ -117,7 +117,8 @@ impl Outline {
     }
 }
 
-/// Where the bodies, the last buffer, begin behind the head; `None` unless every buffer lies inside.
+/// The offset of the bodies, the last buffer, after the head; `None` unless every buffer lies
+/// inside.
 fn bodies(message: &[u8], length: usize) -> Option<usize> {
     let message = arrow_ipc::root_as_message(message).ok()?;
     let buffers = message.header_as_record_batch()?.buffers()?;
@@ -133,5 +134,5 @@ fn bodies(message: &[u8], length: usize) -> Option<usize> {
     begin
 }
 
-/// More than describes the blocks of any group commit, which is at most 64 MiB or one block.
+/// More than the description of any group commit, which is at most 64 MiB or one block.
 const MOST_DESCRIBED_BYTES: usize = 128 << 20;

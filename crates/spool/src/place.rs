@@ -1,7 +1,7 @@
-//! Whether what is written is still what readers will find.
+//! Checks that the written files are those that readers will find.
 //!
-//! A file that was removed, or moved away with its directory, is written and synced without an error, and so
-//! is one that somebody cut: their events would be acknowledged and lost. So each name is looked at before
+//! A file that was removed, moved away with its directory, or cut can still be written and synced
+//! without an error: its events would be acknowledged and lost. So each name is checked before
 //! anything is settled.
 
 use std::{
@@ -16,8 +16,8 @@ use crate::{
     folder::{Folder, IDENTITY, LOCK, MARK},
 };
 
-/// A file by its name, and what stood there when it was opened. Whoever makes one keeps the file open: its
-/// inode cannot be given to another one then.
+/// A file's name, and its identity when it was opened. Keep the file open as long as this: its
+/// inode cannot be reused then.
 #[derive(Debug)]
 pub(crate) struct Place {
     path: PathBuf,
@@ -26,7 +26,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Where an open file belongs.
+    /// The place of an open file.
     pub(crate) fn of(file: &File, path: &Path) -> Result<Self, SpoolError> {
         Self::new(path, file.metadata(), None)
     }

@@ -1,4 +1,4 @@
-//! How long an fsync takes where a spool is or shall be, and whether it can be true.
+//! How long an fsync takes in a spool's directory, and whether that is plausible.
 
 use std::{
     path::Path,
@@ -18,20 +18,21 @@ pub struct Probe {
     pub p50_us: f64,
     /// The 99th percentile.
     pub p99_us: f64,
-    /// Whether the median is too short for a disk that was asked to keep something: it is memory, the
-    /// flush is ignored (`nobarrier`, a controller's or hypervisor's cache), or the disk's cache has a
-    /// battery of its own.
+    /// Whether the median is too short for a disk that really flushes: it is memory, the flush is
+    /// ignored (`nobarrier`, a controller's or hypervisor's cache), or the disk's cache has its own
+    /// battery.
     pub suspicious: bool,
 }
 
-/// Writes and syncs 4 KiB `rounds` times (at least once) in a file of its own in `dir`, which it removes.
+/// Writes and syncs 4 KiB `rounds` times (at least once) in a file of its own in `dir`, which it
+/// removes.
 ///
 /// # Errors
 /// `spool.io`.
 pub fn fsync_probe(dir: &Path, rounds: u32) -> Result<Probe, SpoolError> {
     let dir = Dir::open(dir)?;
     let name = format!(".fsync-probe.{}", std::process::id());
-    // An earlier process of this number may have been killed.
+    // An earlier process with this pid may have been killed.
     RealDisk.remove(&dir, &name)?;
     let times = probe(&dir, &name, rounds.max(1));
     let _ = RealDisk.remove(&dir, &name);
@@ -61,7 +62,7 @@ fn probe(dir: &Dir, name: &str, rounds: u32) -> Result<Vec<Duration>, SpoolError
     Ok(times)
 }
 
-/// A flush over the bus to a disk takes longer than this, whatever the disk is.
+/// A flush over the bus to any disk takes longer than this.
 const TOO_QUICK_US: f64 = 20.0;
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! The event that an acknowledgement waits for: the disk, or the commit of a consumer.
+//! The condition of an acknowledgement: the disk, or the commit of a consumer.
 //!
 //! ```text
 //! append(Durable)    durable ─► settle
 //! append(Committed)  durable ─► landed ─► held here ─► the consumer's mark has passed it ─► settle
 //! ```
 //!
-//! While something is held, the consumer's file is read every 20 ms: its 200 bytes are no dearer than
-//! asking whether they changed.
+//! While blocks are held, the consumer's file is read every 20 ms: reading its 200 bytes costs no
+//! more than asking whether they changed.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -21,8 +21,8 @@ use crate::{
     mark,
 };
 
-/// When a block is settled. A link keeps to one promise: blocks of different promises are not told in
-/// the order they were appended.
+/// When a block is settled. A link keeps to one promise: blocks of different promises are not
+/// settled in the order of appending.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Promise {
     /// Once it is on this machine's disk.
@@ -32,7 +32,7 @@ pub enum Promise {
     Committed,
 }
 
-/// A link and the token it gave.
+/// A link and its token for a block.
 pub(crate) type Token = (Arc<dyn Settle>, u64);
 
 /// Durable blocks that wait for the consumer's commit, in order.
@@ -42,7 +42,7 @@ pub(crate) struct Held {
     waiting: VecDeque<Landed>,
     events: u64,
     looked: Option<Instant>,
-    /// The mark at the last look, and since when it stands there.
+    /// The mark at the last look, and since when it is unchanged.
     mark: Option<(u64, Instant)>,
     warned: Option<Instant>,
 }
@@ -97,13 +97,13 @@ impl Held {
         self.waiting.push_back(landed);
     }
 
-    /// When the mark is to be looked at; `None` while nothing depends on it.
+    /// When the mark is read next; `None` while nothing depends on it.
     pub(crate) fn next_look(&self) -> Option<Instant> {
         let oldest = self.waiting.front()?;
         Some(self.looked.map_or(oldest.since, |at| at + LOOK_EVERY))
     }
 
-    /// Looks at the mark; what it has passed, in order.
+    /// Reads the mark. Returns the blocks that it has passed, in order.
     pub(crate) fn look(
         &mut self,
         folder: &Folder,
@@ -136,7 +136,7 @@ impl Held {
         Ok(passed)
     }
 
-    /// For how long something is held without the mark moving, when that is to be said now.
+    /// How long blocks are held without the mark moving, if that must be logged now.
     pub(crate) fn slow(&mut self, slow: Duration, again: Duration) -> Option<Slow> {
         let now = Instant::now();
         let oldest = self.waiting.front()?;
@@ -157,14 +157,15 @@ impl Held {
         })
     }
 
-    /// Everything that is held, which is held no longer.
+    /// Takes all held blocks.
     pub(crate) fn take(&mut self) -> Vec<Token> {
         self.events = 0;
         self.waiting.drain(..).map(|landed| landed.token).collect()
     }
 }
 
-/// Makes the consumer whose commits acknowledge, unless it is there or its reader is about to make it.
+/// Makes the consumer whose commits acknowledge, unless it exists or its reader is about to make
+/// it.
 pub(crate) fn make_consumer(folder: &Folder, name: &str) -> Result<(), SpoolError> {
     let spool = Spool::open_in(folder.clone())?;
     match spool.add_consumer(name, spool.first_kept()?) {
@@ -200,5 +201,5 @@ pub(crate) struct Slow {
     pub(crate) waited: Duration,
 }
 
-/// How often the mark is looked at while something is held.
+/// The interval of reading the mark while blocks are held.
 const LOOK_EVERY: Duration = Duration::from_millis(20);

@@ -1,4 +1,4 @@
-//! The state that a writer's handles share with its thread: waiting blocks, figures, the error.
+//! The state that a writer's handles share with its thread: waiting blocks, counters, the error.
 
 use std::{
     collections::VecDeque,
@@ -19,14 +19,14 @@ pub enum WriterState {
     /// Blocks become durable.
     #[default]
     Ok,
-    /// The byte budget is used up by what is not committed.
+    /// Uncommitted blocks use up the byte budget.
     StalledBudget,
     /// The disk or the quota is full.
     StalledDisk,
     /// This process has no file descriptor left.
     StalledDescriptors,
-    /// Three writes in a row failed, another writer has taken over, what is written was moved or changed, or a
-    /// defect ended the writer's thread.
+    /// Three writes in a row failed, another writer has taken over, a written file was moved or
+    /// changed, or a defect ended the writer's thread.
     Failed,
     /// The writer is being closed.
     Draining,
@@ -46,7 +46,7 @@ impl WriterState {
     }
 }
 
-/// Where a writer stands.
+/// The state and counters of a writer.
 #[derive(Debug, Clone, Default)]
 pub struct WriterStats {
     /// The spool's UUID.
@@ -57,7 +57,7 @@ pub struct WriterStats {
     pub first_kept: u64,
     /// The bytes of segments and indexes.
     pub bytes: u64,
-    /// The bytes they may take.
+    /// The bytes that they may take.
     pub budget: u64,
     /// Blocks that wait to become durable.
     pub queued_blocks: usize,
@@ -75,19 +75,20 @@ pub struct WriterStats {
     pub groups: u64,
     /// Calls to fsync since the writer was opened, for files and directories.
     pub fsyncs: u64,
-    /// Why the writer has failed.
+    /// The reason the writer has failed.
     pub failure: Option<SpoolError>,
 }
 
-/// A block for [`Writer::append_all`](crate::Writer::append_all), and who is told what becomes of it.
+/// A block for [`Writer::append_all`](crate::Writer::append_all), and the link to notify of its
+/// outcome.
 pub struct Handed {
     /// The block.
     pub block: Block,
-    /// The link that is told.
+    /// The link to notify.
     pub settle: Arc<dyn Settle>,
     /// The link's token for the block.
     pub token: u64,
-    /// The promise after which the link is told.
+    /// The promise to settle.
     pub promise: Promise,
 }
 
@@ -99,7 +100,7 @@ impl std::fmt::Debug for Handed {
     }
 }
 
-/// The state that handles and thread share.
+/// The state shared by handles and thread.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     queue: Mutex<Queue>,
@@ -113,7 +114,7 @@ impl Shared {
     }
 }
 
-/// Waiting blocks and figures.
+/// Waiting blocks and counters.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     pub(crate) waiting: Backlog,
@@ -127,7 +128,7 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Why a block is not taken.
+    /// The reason a block is not accepted, if any.
     pub(crate) fn refusal(&self, handed: &Handed, has_acks: bool) -> Option<SpoolError> {
         let block = &handed.block;
         let bytes = block.body_bytes();
@@ -165,5 +166,5 @@ impl Queue {
     }
 }
 
-/// Arrow's offsets are 32 bits wide; the other columns of a group need some room too.
+/// Arrow's offsets are 32 bits wide; the other columns of a group need some of that too.
 const MAX_BODY_BYTES: i32 = 2_000_000_000;

@@ -1,6 +1,6 @@
 //! Reading a range: groups are read and checked one after another, their blocks expanded in order,
-//! on as many threads as asked for. Threads live within one call, so that a process may fork between
-//! two batches. One segment is open at a time.
+//! on as many threads as requested. Threads live within one call, so that a process may fork
+//! between two batches. One segment is open at a time.
 
 use std::{collections::VecDeque, ops::Range, sync::Arc};
 
@@ -29,7 +29,7 @@ pub struct ReadOptions {
     /// shares of all threads. Batches are split smaller, and threads are fewer than `threads`, as it demands. A group
     /// commit or an event for which it is too small is `spool.memory`. Beside it each thread has 4 MiB.
     pub memory: u64,
-    /// Whether events that are marked as repeats are left out. Positions count them all the same.
+    /// Whether events that are marked as duplicates are left out. They still count as positions.
     pub skip_repeats: bool,
     /// The behaviour at positions that are lost or damaged, [`OnLoss::Fail`].
     pub on_loss: OnLoss,
@@ -54,7 +54,7 @@ pub enum OnLoss {
     /// The events before them are delivered, then comes the error with their range.
     #[default]
     Fail,
-    /// Exactly these positions are passed over.
+    /// Exactly these positions are skipped.
     Skip,
 }
 
@@ -69,12 +69,12 @@ pub struct Reader {
     memory: u64,
     groups: Source,
     buffer: Vec<u8>,
-    /// Where one thread expands block after block.
+    /// The expansion of a single thread, block after block.
     here: Expansion,
     /// Expansions of threads and of large groups, in order; all but the first wait for their turn.
     parts: VecDeque<Part>,
     ready: VecDeque<RecordBatch>,
-    /// Where the events end that can be read: told behind the batches.
+    /// The error at the end of the readable events: returned after the batches.
     broken: Option<SpoolError>,
     state: State,
 }
@@ -87,23 +87,23 @@ enum State {
     Ended,
 }
 
-/// Where groups come from.
+/// The source of groups.
 #[derive(Debug)]
 struct Source {
     walk: Walk,
-    /// A step that was looked at before it is taken.
+    /// A step that was read ahead.
     first: Option<Step>,
     on_loss: OnLoss,
     skips_repeats: bool,
     skipped: Vec<Loss>,
     current: Option<Blocks>,
-    /// Bytes that a group may have.
+    /// The most bytes of a group.
     most_bytes: u64,
     /// The reader's memory in bytes, for its error.
     memory: u64,
     /// Bytes of the groups that were read in this round.
     loaded: u64,
-    /// The error of a step that was looked at before it was taken.
+    /// The error of a step that was read ahead.
     failed: Option<SpoolError>,
 }
 
@@ -115,7 +115,7 @@ struct Part {
 }
 
 impl Part {
-    /// Expands all blocks of an expansion, as far as there is room.
+    /// Expands all blocks of an expansion, as far as there is memory.
     fn new(mut expansion: Expansion, layouts: &Layouts) -> Self {
         expansion.end();
         let mut part = Self {
@@ -133,7 +133,8 @@ impl Part {
 
 impl Reader {
     /// # Errors
-    /// Those of the first step of the walk: a strict reader that begins in a hole is refused at once.
+    /// Those of the first step of the walk: a strict reader that begins in a hole is refused at
+    /// once.
     pub(crate) fn new(
         layouts: &Layouts,
         uuid: &str,
@@ -186,7 +187,7 @@ impl Reader {
         self.schema.clone()
     }
 
-    /// The positions that were passed over so far, with [`OnLoss::Skip`].
+    /// The positions skipped so far, with [`OnLoss::Skip`].
     pub fn skipped(&self) -> &[Loss] {
         &self.groups.skipped
     }
@@ -207,17 +208,17 @@ impl Reader {
         Ok(())
     }
 
-    /// Whether the next group takes so much of the memory that nothing else may be held beside it.
+    /// Whether the next group takes so much of the memory that nothing else may be held with it.
     fn next_is_large(&mut self) -> bool {
         self.broken.is_none() && self.groups.next_bytes() > self.memory / GROUPS_SHARE
     }
 
-    /// Expands a large group by itself, with what it leaves of the memory.
+    /// Expands a large group alone, with the rest of the memory.
     fn fill_alone(&mut self) {
         let here = self.expansion(self.room(1));
         let begun = std::mem::replace(&mut self.here, here);
         if !begun.is_empty() {
-            // The batch that was begun ends before it, and is handed on first.
+            // The begun batch ends before it, and is returned first.
             self.add_part(begun);
             return;
         }
@@ -280,8 +281,8 @@ impl Reader {
         self.parts.extend(expanded);
     }
 
-    /// Blocks for one thread, and whether none may be expanded beside them; `None` when there are none, or no memory
-    /// for them beside those of this round.
+    /// Blocks for one thread, and whether none may be expanded at the same time; `None` if there
+    /// are none, or no memory for them beside those of this round.
     fn next_chunk(&mut self, room: u64, is_first: bool) -> Option<(Expansion, bool)> {
         let wanted = self.batch_rows.saturating_mul(BATCHES_PER_CHUNK) as u64;
         let most_bytes = room / 4 * 3;
@@ -313,7 +314,7 @@ impl Reader {
         chunk.map(|chunk| (chunk, false))
     }
 
-    /// Hands on what the first part has, and lets it go on when it has nothing.
+    /// Returns the batches of the first part, and continues it when it has none.
     fn fill_from_parts(&mut self) -> Result<(), SpoolError> {
         let Some(part) = self.parts.front_mut() else {
             return Ok(());
@@ -349,12 +350,12 @@ impl Reader {
         Expansion::new(rows, self.memory)
     }
 
-    /// The bytes that each of so many threads may build: as many again it may inflate.
+    /// The bytes that each of so many threads may build: it may inflate as many again.
     fn room(&self, threads: usize) -> u64 {
         (self.memory - self.memory / GROUPS_SHARE) / 2 / threads.max(1) as u64
     }
 
-    /// The next blocks of one group, at least one and then up to so many events. At an error that is kept
+    /// The next blocks of one group, at least one and then up to so many events. After a kept error
     /// there are no more.
     fn next_blocks(&mut self, events: u64) -> Option<Blocks> {
         if self.broken.is_some() {
@@ -381,14 +382,14 @@ impl Iterator for Reader {
         if let Some(batch) = self.ready.pop_front() {
             return Some(Ok(batch));
         }
-        // An error is told once; after it the iterator is at its end.
+        // An error is returned once; after it the iterator is at its end.
         self.state = State::Ended;
         self.broken.take().map(Err)
     }
 }
 
 impl Source {
-    /// Looks ahead: the bytes of the group that the next blocks are read from; 0 where one is there.
+    /// The bytes of the group that the next blocks are read from; 0 if one is already read.
     fn next_bytes(&mut self) -> u64 {
         if self.current.is_some() || self.failed.is_some() {
             return 0;
@@ -405,7 +406,7 @@ impl Source {
         }
     }
 
-    /// Counts the groups of a round of threads, which begins with the one that is there.
+    /// Counts the groups of a round of threads, which begins with the one that is already read.
     fn begin_round(&mut self) {
         let current = self.current.as_ref();
         self.loaded = current.map_or(0, |blocks| blocks.group.bytes());
@@ -416,7 +417,7 @@ impl Source {
         self.loaded.saturating_add(self.next_bytes())
     }
 
-    /// Takes blocks back that were the last ones handed out.
+    /// Takes back the blocks that were handed out last.
     fn put_back(&mut self, blocks: Blocks) {
         let rest = self.current.take();
         let end = rest.map_or(blocks.rows.end, |rest| rest.rows.end);
@@ -530,7 +531,7 @@ impl Source {
         })
     }
 
-    /// The hole that a group is which cannot be read, and the error of a strict reader.
+    /// The hole of an unreadable group, and the error of a strict reader.
     fn unread(
         &self,
         span: &Range<u64>,
@@ -548,7 +549,7 @@ impl Source {
         Err(error)
     }
 
-    /// Passes over a hole and notes it, or refuses it.
+    /// Skips a hole and notes it, or refuses it.
     fn skip(&mut self, hole: Loss, refusal: SpoolError) -> Result<(), SpoolError> {
         if self.on_loss == OnLoss::Fail {
             return Err(refusal);
@@ -569,7 +570,7 @@ impl Blocks {
         self.rows.clone().map(count).sum()
     }
 
-    /// About how many bytes its events take, as the blocks say.
+    /// The approximate bytes of its events, as the blocks say.
     fn bytes(&self) -> u64 {
         let bytes = |at| {
             let block = self.group.block(at);
@@ -589,23 +590,23 @@ pub(crate) fn read_group(
     Group::read(segment.file()?, &segment.path, entry, buffer)
 }
 
-/// A reader's memory unless an option says otherwise: enough for whatever a receiver with default limits keeps.
+/// A reader's memory by default: enough for everything that a receiver with default limits stores.
 const MEMORY: u64 = 512 << 20;
 
 /// The smallest memory of a reader.
 pub const LEAST_MEMORY: u64 = 4 << 20;
 
-/// The part of the memory that group commits may take which are expanded beside each other.
+/// The part of the memory for group commits that are expanded at the same time.
 const GROUPS_SHARE: u64 = 4;
 
-/// Each thread beside the first wants at least this.
+/// The least memory of each thread after the first.
 const MEMORY_PER_THREAD: u64 = 32 << 20;
 
-/// Bytes of an event in the columns beside the payload, about.
+/// Approximate bytes of an event in the columns besides the payload.
 const BYTES_BESIDE_PAYLOAD: u64 = 256;
 
-/// Batches that one thread builds in one go: enough to be worth a thread, little enough to hold.
+/// Batches that one thread builds in one go: enough to be worth a thread, few enough to hold.
 const BATCHES_PER_CHUNK: usize = 4;
 
-/// More threads than any machine we know has cores.
+/// More threads than any known machine has cores.
 const MAX_THREADS: usize = 256;

@@ -1,7 +1,7 @@
-//! Looking back at single blocks: where the last ones stand, and what is in some of them.
+//! Looking back at single blocks: where the last ones are, and the contents of some of them.
 //!
-//! A group may hold the blocks of a thousand links. Of one that is looked into for few of them only what
-//! describes its blocks is held, and the bodies that are wanted.
+//! A group may hold the blocks of a thousand links. If only a few of them are needed, only the
+//! descriptions of its blocks are held, and the needed bodies.
 
 use std::{path::Path, sync::Arc};
 
@@ -16,7 +16,7 @@ use crate::{
     walk::{Listed, Segment},
 };
 
-/// Where a block stands, and whose it is.
+/// The position and the owner of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
     /// The position of its first event.
@@ -34,15 +34,16 @@ pub struct Standing {
 /// The result of [`Spool::digests`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Digests {
-    /// The digest of each event that is kept, in order.
+    /// The digest of each kept event, in order.
     pub found: Vec<u128>,
-    /// For each block the number of its events in `found`; `None` for those that are not kept any more.
+    /// For each block the number of its events in `found`; `None` for those that are not kept any
+    /// more.
     pub events: Vec<Option<usize>>,
 }
 
 impl Spool {
-    /// The blocks below `end`, which is durable, from the last one back: group after group, as many as
-    /// take at most `most_bytes` on disk. Lost positions are passed over.
+    /// The blocks below `end`, which is durable, from the last one back: group after group, as many
+    /// as take at most `most_bytes` on disk. Lost positions are skipped.
     ///
     /// # Errors
     /// `spool.io`, `spool.corrupt`; those of single groups come from the iterator.
@@ -122,7 +123,7 @@ impl Spool {
         Ok(Digests { found, events })
     }
 
-    /// The group that holds a position, checked; `None` where it is gone.
+    /// The group that holds a position, checked; `None` if it is gone.
     fn outline_at(&self, at: u64, durable: u64) -> Result<Option<Found>, SpoolError> {
         let place = self.listed.around(at, durable)?;
         let limit = place.next.map_or(durable, |next| next.min(durable));
@@ -148,7 +149,7 @@ impl Spool {
         }
     }
 
-    /// Checks a group unless that was done: a thousand senders may come back for their blocks in it.
+    /// Checks a group unless that was done: a thousand senders may ask for their blocks in it.
     fn check_once(&self, segment: &Segment, entry: &Entry) -> Result<(), SpoolError> {
         if self.cache().checked.contains(&entry.first) {
             return Ok(());
@@ -163,7 +164,7 @@ impl Spool {
     }
 }
 
-/// A group that blocks are looked up in.
+/// A group in which blocks are looked up.
 struct Found {
     segment: Arc<Segment>,
     outline: Outline,
@@ -181,9 +182,9 @@ struct Back {
     listed: Arc<Listed>,
     losses: Vec<Loss>,
     start: u64,
-    /// Everything below was not looked at yet.
+    /// Everything below is still to be read.
     end: u64,
-    /// Bytes on disk that may be looked at.
+    /// Bytes on disk that may still be read.
     left: u64,
     segment: Option<Arc<Segment>>,
     groups: Vec<Entry>,
@@ -212,7 +213,7 @@ impl Back {
         }
     }
 
-    /// Opens the segment before; whether there is one.
+    /// Opens the previous segment. Returns whether there is one.
     fn turn_back(&mut self) -> Result<bool, SpoolError> {
         let Some(last) = self.end.checked_sub(1).filter(|last| *last >= self.start) else {
             return Ok(false);
@@ -284,5 +285,5 @@ fn digest_block(
         .map_err(|error| failed(error.0))
 }
 
-/// Groups of which it is known that they are sound: a few hundred kilobytes.
+/// Groups that are known to be sound: a few hundred kilobytes.
 const MOST_CHECKED: usize = 16_384;

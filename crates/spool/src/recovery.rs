@@ -1,13 +1,14 @@
-//! Opening a spool for writing: creates it, or finds the end of what is sound and goes on behind it.
+//! Opening a spool for writing: creates it, or finds the end of its sound groups and continues
+//! after them.
 //!
-//! Only the last segment can have a torn tail: an earlier one counts up to the first position of the
-//! next one, whatever else a failed write left in it. A tail is cut also where positions in it had been
-//! published (a disk that lost what it had said was written): they are told as lost and never given out
-//! again. Damage with something sound behind it is a hole: it is noted, and what is around it stays.
+//! Only the last segment can have a torn tail: an earlier one counts up to the first position of
+//! the next one, whatever else a failed write left in it. A tail is also cut if positions in it had
+//! been published (a disk that lost acknowledged writes): they are reported as lost and never given
+//! out again. Damage before a sound group is a hole: it is noted, and the groups around it stay.
 //!
-//! Nothing that is found is believed because it can be read: the last group may stand in the page cache
-//! alone, since a sync that failed leaves it there. So it is written anew, synced and renamed into its place
-//! before anything is acknowledged behind it.
+//! Being readable proves nothing: the last group may exist in the page cache alone, since a failed
+//! sync leaves it there. So it is rewritten, synced and renamed into its place before anything
+//! after it is acknowledged.
 
 use std::{collections::VecDeque, fs::File, path::Path, sync::Arc};
 
@@ -34,8 +35,8 @@ use crate::{
     watch::Watch,
 };
 
-/// A range of positions whose events were acknowledged and did not survive: the disk lost what it had
-/// said was written. They are never given out again; who reads them gets `spool.gap`.
+/// A range of positions whose events were acknowledged and did not survive: the disk lost
+/// acknowledged writes. They are never given out again; a reader of them gets `spool.gap`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lost {
     /// The first lost position.
@@ -52,9 +53,9 @@ pub(crate) struct State {
     pub(crate) cut_bytes: u64,
     pub(crate) position: u64,
     pub(crate) lost: Option<Lost>,
-    /// Positions with nothing sound that have something sound behind them, found now.
+    /// Holes found now: positions without a sound group, before a sound one.
     pub(crate) losses: Vec<Loss>,
-    /// Groups at or above this position do not count: the position was given to something lost.
+    /// Groups at or above this position do not count: the position was given to a lost event.
     below: u64,
     pub(crate) last_us: i64,
     pub(crate) kept: VecDeque<Kept>,
@@ -62,12 +63,12 @@ pub(crate) struct State {
     /// The durable mark with the epoch of this writer.
     pub(crate) published: Mark,
     pub(crate) watch: Watch,
-    /// The epoch before this writer.
+    /// The epoch before this writer's.
     former_epoch: u64,
     start: u64,
 }
 
-/// Opens the folder of a spool, which is made if need be.
+/// Opens the folder of a spool, and makes it if it is missing.
 pub(crate) fn prepare(
     dir: &Path,
     access: Access,
@@ -92,7 +93,7 @@ pub(crate) fn prepare(
         return Ok(folder);
     }
     for name in folder.root().names()? {
-        // What a creation that was cut short leaves behind.
+        // The remains of an interrupted creation.
         if name != LOCK && !name.ends_with(TEMPORARY) {
             let mut detail = format!("it has no spool.json, but holds {name}");
             if folder.root().has(SEGMENTS)? {
@@ -105,14 +106,14 @@ pub(crate) fn prepare(
         }
     }
     rights::take_over(&folder)?;
-    // Whoever made it may have ended before its name was on the disk.
+    // The process that made it may have ended before its name was on the disk.
     if let Ok(above) = Dir::open(parent) {
         folder.disk().sync_dir(&above)?;
     }
     Ok(folder)
 }
 
-/// Recovers the spool. The lock is held.
+/// Recovers the spool. The caller holds the lock.
 pub(crate) fn recover(folder: &Folder) -> Result<State, SpoolError> {
     let found = Identity::read(folder)?;
     let created = found.is_none();
@@ -130,14 +131,14 @@ pub(crate) fn recover(folder: &Folder) -> Result<State, SpoolError> {
     remove_temporary(folder)?;
     migrate::identity(folder, &mut identity)?;
     let mut state = begin(folder, identity, created)?;
-    // From here on an older writer finds that it has been replaced; only then anything is looked at.
+    // From here on an older writer finds that it has been replaced; nothing is read before that.
     raise(folder, &mut state)?;
     look_again(folder, &mut state)?;
     recover_raised(folder, &mut state)?;
     Ok(state)
 }
 
-/// Takes up what an older writer did before it could find that it has been replaced.
+/// Includes the changes that an older writer made before it could find that it has been replaced.
 fn look_again(folder: &Folder, state: &mut State) -> Result<(), SpoolError> {
     // Positions that are noted as lost are never given out again.
     for loss in losses::known(folder)? {
@@ -166,7 +167,7 @@ fn recover_raised(folder: &Folder, state: &mut State) -> Result<(), SpoolError> 
     let mut end = state.kept.front().map_or(state.position, |last| last.first);
     let last = end;
     for first in firsts.into_iter().rev() {
-        // A recovery that was cut short may have left the one before the last as it found it.
+        // An interrupted recovery may have left the one before the last as it found it.
         let kept = earlier_segment(folder, first, end, state, end == last)?;
         state.kept.push_front(kept);
         end = first;
@@ -178,7 +179,7 @@ fn recover_raised(folder: &Folder, state: &mut State) -> Result<(), SpoolError> 
     folder.disk().sync_dir(folder.segments()?)?;
     state.published.position = state.position;
     publish(folder, state)?;
-    // Their positions are noted and published: what names them may go.
+    // Their positions are noted and published: the files that name them may go.
     for name in orphans {
         set_aside(folder, &name)?;
     }
@@ -187,7 +188,7 @@ fn recover_raised(folder: &Folder, state: &mut State) -> Result<(), SpoolError> 
     key::ensure(folder)
 }
 
-/// Writes where the spool begins, which an older writer's retention may have moved meanwhile.
+/// Writes the first kept position, which an older writer's retention may have moved meanwhile.
 fn write_start(folder: &Folder, state: &State) -> Result<(), SpoolError> {
     let _lock = Lock::marks(folder)?;
     let known = Start::read(folder).ok().flatten();
@@ -203,7 +204,7 @@ fn write_start(folder: &Folder, state: &State) -> Result<(), SpoolError> {
     start.write(folder)
 }
 
-/// Reads what the small files say of position, epoch and time.
+/// Reads position, epoch and time from the small files.
 fn begin(folder: &Folder, identity: Identity, created: bool) -> Result<State, SpoolError> {
     let firsts = index::list(folder)?;
     let start = Start::read_of(folder, &identity.uuid, |uuid| identity.knows(uuid));
@@ -219,7 +220,7 @@ fn begin(folder: &Folder, identity: Identity, created: bool) -> Result<State, Sp
     let position = found
         .position
         .max(start.as_ref().map_or(0, |start| start.position));
-    // That of the last writer that came so far: one that was refused has raised the mark's alone.
+    // The epoch of the last writer that got this far: a refused one has raised the mark's alone.
     let epoch = start.as_ref().map_or(found.epoch, |start| start.epoch);
     let watched_us = found
         .watched_us
@@ -243,7 +244,7 @@ fn begin(folder: &Folder, identity: Identity, created: bool) -> Result<State, Sp
     })
 }
 
-/// The durable mark and what it says.
+/// Opens the durable mark and reads it.
 fn open_mark(
     folder: &Folder,
     start: Option<&Start>,
@@ -255,8 +256,8 @@ fn open_mark(
         if !firsts.is_empty() || start.is_some() {
             say_rebuilt(folder, "it is missing");
         }
-        // Whole from the beginning: a mark of which nothing is sound is damage then.
-        // Without a start a spool of format 1 has nothing but its segments' names.
+        // The mark is complete from its creation: a mark without a sound slot is damaged. Without a
+        // start file a spool of format 1 has only its segments' names.
         let named = firsts.last().copied().unwrap_or(0);
         let mark = Mark {
             position: start.map_or(named, |start| start.position),
@@ -293,8 +294,8 @@ fn say_rebuilt(folder: &Folder, why: &str) {
          have lost behind them cannot be told");
 }
 
-/// Raises the epoch in both slots of the durable mark, and looks whether both hold it: what an older writer
-/// was about to publish may have gone over one of them.
+/// Raises the epoch in both slots of the durable mark, and checks that both hold it: an older
+/// writer's pending publication may have overwritten one of them.
 fn raise(folder: &Folder, state: &mut State) -> Result<(), SpoolError> {
     let mut random = [0; 4];
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
@@ -331,19 +332,19 @@ pub(crate) fn publish(folder: &Folder, state: &mut State) -> Result<(), SpoolErr
         state.published.watched_us = state.watch.watched_us();
         let (slot, at) = state.published.encode();
         folder.disk().publish(&state.mark, &path, &slot, at)?;
-        // Whatever happens to one of them, the other one is sound.
+        // If one of them is damaged, the other one is sound.
         folder.disk().sync(&state.mark, &path)?;
     }
     Ok(())
 }
 
-/// Removes what retention had not come to: segments whose positions all lie below the start.
+/// Removes the rest of retention's work: segments whose positions all lie below the start.
 fn remove_below_start(
     folder: &Folder,
     state: &State,
     firsts: &mut Vec<u64>,
 ) -> Result<(), SpoolError> {
-    // The last one's end stands in its index alone; the start is never inside a segment.
+    // The end of the last segment is in its index alone; the start is never inside a segment.
     let gone = firsts.partition_point(|first| *first < state.start);
     let (dir, disk) = (folder.segments()?, folder.disk());
     for first in firsts.drain(..gone) {
@@ -353,8 +354,8 @@ fn remove_below_start(
     Ok(())
 }
 
-/// Looks after indexes whose segment is gone. One that names events tells that somebody removed them.
-/// Answers their names: they go once their positions are noted.
+/// Handles indexes without a segment. An index that names events shows that their segment was
+/// removed by hand. Returns their names: they are removed when their positions are noted.
 fn sort_orphans(
     folder: &Folder,
     state: &mut State,
@@ -384,7 +385,7 @@ fn sort_orphans(
                     "a segment was removed by hand: its index is left and names these positions");
                 orphans.push(name);
             }
-            // A retirement or a creation that was cut short.
+            // An interrupted retirement or creation.
             _ => {
                 folder.disk().remove(dir, &name)?;
             }
@@ -405,7 +406,7 @@ fn end_of(index: &Index) -> Result<Option<u64>, SpoolError> {
     Ok(None)
 }
 
-/// Moves a file of the segments to where mending keeps what it cuts.
+/// Moves a segment's or an index's file to `lost+found`.
 pub(crate) fn set_aside(folder: &Folder, name: &str) -> Result<(), SpoolError> {
     folder.make_dir(LOST_FOUND)?;
     let kept = folder.root().sub(LOST_FOUND)?;
@@ -421,7 +422,7 @@ pub(crate) fn set_aside(folder: &Folder, name: &str) -> Result<(), SpoolError> {
     folder.disk().sync_dir(dir)
 }
 
-/// Moves a list of losses that was damaged away, so that the next one is whole.
+/// Moves a damaged list of losses away, so that the next one is whole.
 fn renew_losses(folder: &Folder) -> Result<(), SpoolError> {
     let Err(SpoolError::Corrupt { .. }) = losses::read(folder) else {
         return Ok(());
@@ -435,7 +436,8 @@ fn renew_losses(folder: &Folder) -> Result<(), SpoolError> {
     folder.disk().sync_dir(root)
 }
 
-/// Brings the last segment to what is sound in it; whether anything was, or it held nothing and is gone.
+/// Cuts the last segment to its sound groups. Returns whether there were any; an empty segment is
+/// removed.
 fn last_segment(folder: &Folder, first: u64, state: &mut State) -> Result<bool, SpoolError> {
     let dir = folder.segments()?;
     rights::check_name(dir, &segment_name(first), folder)?;
@@ -459,10 +461,10 @@ fn last_segment(folder: &Folder, first: u64, state: &mut State) -> Result<bool, 
             "events are damaged; what is before and behind them stays");
         state.losses.push(loss(from, to, LossWhy::Corrupt));
     }
-    // One that never held an event, such as a stray file, says nothing of those before it.
+    // A segment that never held an event, such as a stray file, says nothing about those before it.
     let held_none = found.groups.is_empty() && found.claimed == first;
     if end < state.position && !held_none {
-        // The positions are never given out again, whatever happens to this process.
+        // The positions are never given out again, even if this process dies now.
         state.published.position = state.position;
         publish(folder, state)?;
         state.lost = Some(Lost {
@@ -472,15 +474,15 @@ fn last_segment(folder: &Folder, first: u64, state: &mut State) -> Result<bool, 
         state.losses.push(loss(end, state.position, LossWhy::Lost));
         state.below = first;
     }
-    // Before anything is cut: what tells of these positions may go with it.
+    // Before anything is cut: the record of these positions may be cut with it.
     losses::add(folder, &state.identity.uuid, &state.losses)?;
     if found.groups.is_empty() {
         leave_empty(folder, first, &found, state)?;
         return Ok(false);
     }
     let mut kept = if found.is_ended {
-        // Its footer may stand in the page cache alone. Where it comes to the disk half written, and damages the
-        // entries beside it, the groups are found by their seals.
+        // Its footer may exist in the page cache alone. If it is half written to the disk, and
+        // damages the entries next to it, the groups are found by their seals.
         vec![whole(folder, first, &found)?]
     } else {
         rewrite::anew(folder, &found)?
@@ -491,7 +493,8 @@ fn last_segment(folder: &Folder, first: u64, state: &mut State) -> Result<bool, 
     Ok(true)
 }
 
-/// Removes a segment that never held an event. What may have held one is kept aside.
+/// Removes a segment that never held an event. One that may have held events is moved to
+/// `lost+found`.
 fn leave_empty(
     folder: &Folder,
     first: u64,
@@ -517,8 +520,8 @@ fn leave_empty(
     Ok(())
 }
 
-/// A segment before the last one: its index is made anew where it is missing, and next to the last one also
-/// where it is damaged.
+/// A segment before the last one: its index is rebuilt if it is missing, and next to the last one
+/// also if it is damaged.
 fn earlier_segment(
     folder: &Folder,
     first: u64,
@@ -581,7 +584,7 @@ fn whole(folder: &Folder, first: u64, found: &Examined) -> Result<Kept, SpoolErr
     })
 }
 
-/// Removes a segment that no event was acknowledged of, and its index, as far as they are there. Nothing is
+/// Removes a segment without an acknowledged event, and its index, if they exist. Nothing is
 /// synced: if one of them comes back, the next start removes it again.
 pub(crate) fn remove_pair(folder: &Folder, first: u64) -> Result<(), SpoolError> {
     let (dir, disk) = (folder.segments()?, folder.disk());

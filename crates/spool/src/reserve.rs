@@ -1,10 +1,10 @@
-//! Room for the small files on a full file system.
+//! Reserved space for the small files on a full file system.
 //!
-//! `DIR/reserve` is allocated and holds nothing. A process that finds the file system full while it writes a small
-//! file (a mark, a lease, the position where the spool begins) shortens it by a piece and tries again; the
-//! writer tops it up once there is room. Blocks are tried again once there is room for them
-//! *and* for the reserve, if there was one. On a file system in memory the writer makes none: it would take
-//! memory.
+//! `DIR/reserve` is allocated and holds nothing. A process that finds the file system full while it
+//! writes a small file (a mark, a lease, the start file) shortens it by a piece and retries; the
+//! writer extends it again when there is space. Blocks are retried when there is space for them
+//! *and* for the reserve, if there was one. On a file system in memory the writer makes none: it
+//! would take memory.
 //!
 //! A file of that name that no spool made is neither shortened nor removed.
 
@@ -21,9 +21,9 @@ use crate::{
 pub(crate) struct Reserve {
     folder: Folder,
     bytes: u64,
-    /// Whether the file system had room for it when it was last asked.
+    /// Whether the file system had space for it at the last try.
     is_real: bool,
-    /// Whether the file system can set something aside at all.
+    /// Whether the file system can reserve space at all.
     is_possible: bool,
 }
 
@@ -38,17 +38,17 @@ impl Reserve {
         }
     }
 
-    /// The bytes that it is to take.
+    /// The bytes to reserve.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The bytes that it takes, or took before they were given back.
+    /// The bytes that it takes, or took before they were released.
     pub(crate) fn room(&self) -> u64 {
         if self.is_real { self.bytes } else { 0 }
     }
 
-    /// Whether there is a reserve of the whole length, or none is wanted.
+    /// Whether the reserve has its whole length, or none is wanted.
     pub(crate) fn is_whole(&self) -> bool {
         if !self.is_possible {
             return true;
@@ -95,13 +95,13 @@ impl Reserve {
     }
 }
 
-/// Gives back the whole reserve; whether there was one.
+/// Releases the whole reserve. Returns whether there was one.
 pub(crate) fn give_back(folder: &Folder) -> bool {
     let is_there = matches!(open(folder), Ok(Some(_)));
     is_there && folder.disk().remove(folder.root(), RESERVE).is_ok()
 }
 
-/// Gives back a piece, which is enough for a few small files; whether there was one.
+/// Releases a piece, which is enough for a few small files. Returns whether there was one.
 pub(crate) fn give_piece(folder: &Folder) -> bool {
     let Ok(Some((file, len))) = open(folder) else {
         return false;
@@ -114,7 +114,7 @@ pub(crate) fn give_piece(folder: &Folder) -> bool {
     {
         return false;
     }
-    // Some file systems give blocks to others only once their journal is written.
+    // Some file systems reuse freed blocks only when their journal is written.
     let _ = disk.sync(&file, &path);
     true
 }
@@ -147,7 +147,7 @@ fn path(folder: &Folder) -> PathBuf {
     folder.root().join(RESERVE)
 }
 
-/// Bytes that are given back at once: hundreds of small files, and 64 times that stay for the next.
+/// Bytes that are released at once: hundreds of small files, and a 64th of the reserve.
 const PIECE_BYTES: u64 = 1 << 20;
 
 #[cfg(test)]
@@ -158,7 +158,7 @@ mod tests {
     use crate::{Access, disk::RealDisk};
 
     #[test]
-    fn a_reserve_goes_in_pieces_and_is_topped_up() {
+    fn a_reserve_is_released_in_pieces_and_extended_again() {
         // Not in memory: there is no reserve there.
         let temp = tempfile::tempdir_in(std::env::temp_dir()).unwrap();
         let folder = Folder::open(temp.path(), Access::default(), Arc::new(RealDisk)).unwrap();

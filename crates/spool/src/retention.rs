@@ -1,5 +1,5 @@
-//! Removal of segments, and the lines about the consumers that hold the space: on a thread of its own, so that no
-//! commit waits for it unless it needs the room.
+//! Removal of segments, and the log lines about the consumers that hold the space: on a separate
+//! thread, so that no commit waits for it unless it needs the space.
 //!
 //! ```text
 //! oldest segment   below all marks ── older than retain_committed ─► retention.retired
@@ -7,9 +7,9 @@
 //!                  └ not below them ── older than retain_max ───────► retention.max: events are lost
 //! ```
 //!
-//! Always the oldest one first. Without a consumer nothing goes but by `retain_max`. Marks are read and the
-//! new start of the spool is written under one lock with everything that moves a mark back; only then are
-//! files removed, in any order: whatever lies below the start counts as gone.
+//! Segments are removed oldest first. Without a consumer only `retain_max` removes any. Marks are
+//! read and the new start of the spool is written under the lock that every backward move of a mark
+//! takes; only then are files removed, in any order: everything below the start counts as gone.
 
 use std::{
     collections::BTreeSet,
@@ -34,19 +34,19 @@ use crate::{
     watch::{self, Watch},
 };
 
-/// Why a segment goes.
+/// The reason a segment is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Why {
-    /// All consumers are done with it, for long enough.
+    /// All consumers have finished with it, for long enough.
     Age,
-    /// All consumers are done with it, and its space is needed.
+    /// All consumers have finished with it, and its space is needed.
     Early,
-    /// It is older than anything may become, whoever still wants it.
+    /// It is older than the limit, even if a consumer still wants it.
     Max,
 }
 
-/// Whether the oldest segment goes. `lowest` is the lowest mark of all consumers, `age` that of its last
-/// event.
+/// Whether the oldest segment is removed. `lowest` is the lowest mark of all consumers, `age` that
+/// of its last event.
 pub(crate) fn verdict(
     end: u64,
     lowest: Option<u64>,
@@ -65,7 +65,7 @@ pub(crate) fn verdict(
     is_too_old.then_some(if is_done { Why::Age } else { Why::Max })
 }
 
-/// The thread that removes what nobody needs.
+/// The thread that removes segments.
 pub(crate) struct Retention {
     folder: Folder,
     identity: Identity,
@@ -131,8 +131,8 @@ impl Retention {
         }
     }
 
-    /// Whether the folder is still where it was and its writer still the one: otherwise nothing in it is
-    /// this thread's to remove.
+    /// Whether the folder is still in its place and its writer still the newest: otherwise this
+    /// thread must remove nothing.
     fn is_ours(&self) -> bool {
         let root = self.folder.root();
         let found = root
@@ -142,7 +142,7 @@ impl Retention {
         is_newest && self.folder.is_in_place().unwrap_or(false)
     }
 
-    /// Writes the durable position where it outlives the durable mark, if it has moved since.
+    /// Writes the durable position to a file that outlives the durable mark, if it has moved since.
     fn note_position(&mut self) {
         let position = self.catalog.durable();
         if position == self.noted {
@@ -181,7 +181,7 @@ impl Retention {
              passes while the receiver runs");
     }
 
-    /// Removes what may go, and more while `wanted` bytes are not freed.
+    /// Removes segments that may go, and more while `wanted` bytes are not free.
     fn sweep(&mut self, wanted: u64) -> Result<(), SpoolError> {
         let mut freed = 0;
         loop {
@@ -194,7 +194,8 @@ impl Retention {
         }
     }
 
-    /// Decides what goes now, and moves the start of the spool behind it. Marks cannot go back meanwhile.
+    /// Decides which segments to remove now, and moves the start of the spool after them. Marks
+    /// cannot go back meanwhile.
     fn decide(&mut self, wanted: u64) -> Result<Vec<(Kept, Why)>, SpoolError> {
         let oldest = self.catalog.oldest(MOST_AT_ONCE);
         let _lock = Lock::marks(&self.folder)?;
@@ -225,10 +226,11 @@ impl Retention {
         };
         let lost = going.iter().rfind(|(_, why)| *why == Why::Max);
         if let Some((kept, _)) = lost {
-            // Before the start moves: what is missing without this note is told as a problem.
+            // Before the start moves: without this note a missing range is reported as a problem.
             self.note_retired(kept.end)?;
         }
-        // A mark is seen before its rename is durable: it must not go back below what is removed.
+        // A mark is visible before its rename is durable: it must not go back below removed
+        // positions.
         self.folder.disk().sync_dir(self.folder.consumers()?)?;
         let start = Start {
             uuid: self.identity.uuid.clone(),
@@ -250,7 +252,7 @@ impl Retention {
         let (dir, disk) = (self.folder.segments()?, self.folder.disk());
         for (kept, _) in going {
             if !is_urgent {
-                // Commits share the disk.
+                // Pauses, because commits share the disk.
                 std::thread::sleep(REMOVE_EVERY);
             }
             disk.remove(dir, &segment_name(kept.first))?;
@@ -267,10 +269,10 @@ impl Retention {
         losses::forget_below(&self.folder, &self.identity.uuid, start)
     }
 
-    /// How old the last event of a segment is.
+    /// The age of a segment's last event.
     fn age(&self, kept: &Kept) -> Duration {
         let last = kept.last.or_else(|| last_of(&self.folder, kept.first));
-        // Nothing is known of it: as old as the time that was watched, by that clock alone.
+        // Its time is unknown: as old as the watched time, by that clock alone.
         let last = last.unwrap_or(Last {
             wall_us: 0,
             watched_us: 0,
@@ -284,7 +286,7 @@ impl Retention {
         )
     }
 
-    /// The marks of all consumers; none when one of them cannot be read: it may be the lowest.
+    /// The marks of all consumers; none if one of them cannot be read: it may be the lowest.
     fn marks(&mut self) -> Vec<Mark> {
         let read = consumers::list(&self.folder).and_then(|marks| {
             let checked = |mark: Mark| mark.check(&self.folder, &self.identity);
@@ -326,14 +328,14 @@ impl Retention {
         }
     }
 
-    /// Notes that what is missing below `to` was meant to go, for whoever verifies the spool.
+    /// Notes that missing events below `to` were removed on purpose, for verification.
     fn note_retired(&self, to: u64) -> Result<(), SpoolError> {
         let text = format!("{to}\n");
         self.folder
             .replace(self.folder.root(), RETIRED, text.as_bytes())
     }
 
-    /// Says why nothing could be retired, once for each reason.
+    /// Logs why nothing could be retired, once for each reason.
     fn say_unretired(&mut self, error: &SpoolError) {
         let text = error.to_string();
         if self.said.failed.as_ref() != Some(&text) {
@@ -343,10 +345,10 @@ impl Retention {
         }
     }
 
-    /// Says which consumers have had no reader for an hour, once for each change.
+    /// Logs which consumers have had no reader for an hour, once for each change.
     fn say_stale(&mut self) {
         let listed = Spool::open_in(self.folder.clone()).and_then(|spool| spool.consumers());
-        // Marks that cannot be read are said by retention.
+        // Retention logs marks that cannot be read.
         let Ok(listed) = listed else {
             return;
         };
@@ -374,7 +376,7 @@ impl Retention {
     }
 }
 
-/// When the last event of a segment came, by its index; `None` where that cannot be read.
+/// When the last event of a segment came, by its index; `None` if that cannot be read.
 pub(crate) fn last_of(folder: &Folder, first: u64) -> Option<Last> {
     let index = Index::open(folder.segments().ok()?, first).ok()?;
     let last = index.entry(index.len().checked_sub(1)?).ok()??;
@@ -384,8 +386,8 @@ pub(crate) fn last_of(folder: &Folder, first: u64) -> Option<Last> {
     })
 }
 
-/// Segments that are looked at in one go, under the lock.
+/// Segments that are checked in one go, under the lock.
 const MOST_AT_ONCE: usize = 1_024;
 
-/// Between two segments that are removed while nobody waits for their room.
+/// The pause between two removed segments while no commit waits for their space.
 const REMOVE_EVERY: Duration = Duration::from_millis(2);

@@ -1,5 +1,6 @@
-//! Writing anew what recovery keeps: the index from what was found, and the last group, which may stand in
-//! the page cache alone. Each file is written beside its place, synced and renamed.
+//! Rewriting the files that recovery keeps: the index from the found groups, and the last group,
+//! which may exist in the page cache alone. Each new file is written under a temporary name, synced
+//! and renamed.
 
 use std::{fs::File, os::unix::fs::FileExt};
 
@@ -14,7 +15,7 @@ use crate::{
     segment::{self, END_OF_STREAM, Encoder},
 };
 
-/// Writes the index of a segment anew, with what was found in it.
+/// Rewrites the index of a segment with the found groups.
 pub(crate) fn index(folder: &Folder, found: &Examined) -> Result<(), SpoolError> {
     let entries: Vec<Entry> = found.groups.iter().map(|group| group.entry).collect();
     let name = index_name(found.header.first);
@@ -28,8 +29,8 @@ pub(crate) fn index(folder: &Folder, found: &Examined) -> Result<(), SpoolError>
     folder.replace(folder.segments()?, &name, &bytes)
 }
 
-/// Ends a segment that no writer ended, and writes its last group anew: into a segment of its own, unless it
-/// is the only one. What was the segment becomes one or two, in order.
+/// Ends a segment that no writer ended, and rewrites its last group: into a segment of its own,
+/// unless it is the only one. The segment becomes one or two, in order.
 pub(crate) fn anew(folder: &Folder, found: &Examined) -> Result<Vec<Kept>, SpoolError> {
     let Some((last, before)) = found.groups.split_last() else {
         return Ok(Vec::new());
@@ -42,12 +43,13 @@ pub(crate) fn anew(folder: &Folder, found: &Examined) -> Result<Vec<Kept>, Spool
         return Ok(vec![last]);
     }
     let entries: Vec<Entry> = before.iter().map(|group| group.entry).collect();
-    // The damaged ones at its end go with the one that followed them.
+    // The damaged groups at its end go with the one that followed them.
     let first = shortened(folder, found, &entries)?;
     Ok(vec![first, last])
 }
 
-/// Writes one group as a whole segment. It keeps its place in the file if it is the first one there.
+/// Writes one group as a whole segment. It keeps its place in the file if it is the first one
+/// there.
 fn moved(
     folder: &Folder,
     found: &Examined,
@@ -58,7 +60,7 @@ fn moved(
     let mut bytes = piece(file, found, group.offset, u64::from(group.length))?;
     let broken = |error: ArrowError| SpoolError::corrupt(&found.path, error.to_string());
     let (header, begin, entry) = if is_only {
-        // Byte for byte as it stands, so that the index that is there fits until it is replaced too.
+        // Byte for byte, so that the existing index fits until it is replaced too.
         let begin = piece(file, found, 0, group.offset)?;
         (found.header.clone(), begin, *group)
     } else {
@@ -78,7 +80,8 @@ fn moved(
         &segment_name(first),
         &[&begin, &bytes, &END_OF_STREAM],
     )?;
-    // Only then the index: one that names events and has no segment tells of a segment that somebody removed.
+    // The index comes after it: one that names events and has no segment would report a segment
+    // that was removed by hand.
     folder.disk().sync_dir(dir)?;
     replace(folder, &index_name(first), &[&index])?;
     Ok(Kept {
@@ -89,7 +92,7 @@ fn moved(
     })
 }
 
-/// Cuts a segment behind these groups and ends it.
+/// Cuts a segment after these groups and ends it.
 fn shortened(folder: &Folder, found: &Examined, entries: &[Entry]) -> Result<Kept, SpoolError> {
     let (dir, first) = (folder.segments()?, found.header.first);
     let (name, path) = (segment_name(first), &found.path);
@@ -98,7 +101,7 @@ fn shortened(folder: &Folder, found: &Examined, entries: &[Entry]) -> Result<Kep
     let footer = footer(&found.header, entries, time_us);
     let disk = folder.disk();
     let file = disk.open(dir, &name)?;
-    // Neither is synced: the group that was moved does not count here, whatever is left of it.
+    // Neither is synced: the moved group does not count here, even if a part of it is left.
     disk.cut(&file, path, footer.offset)?;
     disk.publish(&file, path, &END_OF_STREAM, footer.offset)?;
     let index = index_bytes(&found.header, entries, Some(time_us));
@@ -118,7 +121,7 @@ fn last_of(found: &Examined, entry: &Entry) -> Last {
     }
 }
 
-/// Bytes of the segment, from one place on.
+/// Bytes of the segment, from this offset on.
 fn piece(file: &File, found: &Examined, at: u64, length: u64) -> Result<Vec<u8>, SpoolError> {
     let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
     file.read_exact_at(&mut bytes, at)
@@ -126,7 +129,7 @@ fn piece(file: &File, found: &Examined, at: u64, length: u64) -> Result<Vec<u8>,
     Ok(bytes)
 }
 
-/// Puts a file of these bytes into the place of another one; its directory is still to be synced.
+/// Replaces a file by one with these bytes; its directory is still to be synced.
 fn replace(folder: &Folder, name: &str, pieces: &[&[u8]]) -> Result<(), SpoolError> {
     let (dir, disk) = (folder.segments()?, folder.disk());
     let temporary = format!(".{name}.{}{TEMPORARY}", std::process::id());
@@ -138,7 +141,7 @@ fn replace(folder: &Folder, name: &str, pieces: &[&[u8]]) -> Result<(), SpoolErr
     disk.rename((dir, &temporary), (dir, name))
 }
 
-/// The bytes of an index; with the time of its last block it has a footer.
+/// The bytes of an index; it has a footer if the time of its last block is given.
 fn index_bytes(header: &IndexHeader, entries: &[Entry], ended_us: Option<i64>) -> Vec<u8> {
     let mut bytes = header.encode().to_vec();
     for entry in entries {
@@ -150,7 +153,7 @@ fn index_bytes(header: &IndexHeader, entries: &[Entry], ended_us: Option<i64>) -
     bytes
 }
 
-/// The footer behind these groups.
+/// The footer after these groups.
 fn footer(header: &IndexHeader, entries: &[Entry], time_us: i64) -> Entry {
     let last = entries.last();
     Entry {

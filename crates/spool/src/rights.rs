@@ -1,8 +1,8 @@
-//! Rights of a spool's files: for its owner alone, or for its owner's group where that was asked for.
+//! Rights of a spool's files: for its owner alone, or for its owner's group if requested.
 //!
-//! A spool holds what others sent, often logs with more in them than anybody meant. It is made 0700 and
-//! 0600 (0770 and 0660 with [`Access::group`]); one that is wider by the time it is opened is refused by
-//! name, because whoever widened it may have copied it wrongly or given it away.
+//! A spool holds received data, often logs with more in them than anybody intended. It is made with
+//! modes 0700 and 0600 (0770 and 0660 with [`Access::group`]); a wider one is refused by name when
+//! it is opened, because it may have been copied wrongly or given away.
 
 use std::{
     fs::{File, Permissions},
@@ -17,7 +17,7 @@ use crate::{
     folder::{self, Dir, Folder, Seen},
 };
 
-/// Access to a spool's files beside their owner's.
+/// Access to a spool's files for users other than their owner.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Access {
     /// The group of the files may read and write them, and they may belong to another user: for a
@@ -34,14 +34,14 @@ impl Access {
         if self.group { 0o660 } else { 0o600 }
     }
 
-    /// The bits that nobody may have.
+    /// The mode bits that no file may have.
     fn refused(self) -> u32 {
         if self.group { 0o007 } else { 0o077 }
     }
 }
 
-/// Refuses a spool that is open to others, naming the first file that is. Of the segments only their
-/// directory is looked at, and each file when it is opened: there may be 100,000 of them.
+/// Refuses a spool that is open to other users, naming the first such file. Of the segments only
+/// their directory is checked, and each file when it is opened: there may be 100,000 of them.
 pub(crate) fn check(folder: &Folder) -> Result<(), SpoolError> {
     let root = folder.root();
     check_dir(root, folder)?;
@@ -55,13 +55,13 @@ pub(crate) fn check(folder: &Folder) -> Result<(), SpoolError> {
             }
             Ok(())
         }
-        // Not made yet.
+        // It does not exist yet.
         Err(error) if error.is_not_found() => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-/// Takes an empty directory for a spool: somebody made it beforehand, as wide as directories are.
+/// Takes an empty directory for a spool: it was made beforehand, with the usual wide mode.
 pub(crate) fn take_over(folder: &Folder) -> Result<(), SpoolError> {
     let dir = folder.root();
     let seen = dir.look(".")?;
@@ -81,8 +81,8 @@ pub(crate) fn take_over(folder: &Folder) -> Result<(), SpoolError> {
     Ok(())
 }
 
-/// Gives a file that was just created the spool's rights, whatever the umask is, and its owner: root may
-/// look after a spool without locking its owner out.
+/// Gives a newly created file the spool's rights, whatever the umask is, and its owner: root may
+/// maintain a spool without locking its owner out.
 pub(crate) fn settle(file: &File, path: &Path, folder: &Folder) -> Result<(), SpoolError> {
     if folder.access().group {
         let mode = Permissions::from_mode(folder.access().file_mode());
@@ -96,7 +96,7 @@ pub(crate) fn settle(file: &File, path: &Path, folder: &Folder) -> Result<(), Sp
         .map_err(|error| SpoolError::io("set the owner of", path, error))
 }
 
-/// Gives a directory that was just made the spool's rights and owner.
+/// Gives a newly made directory the spool's rights and owner.
 pub(crate) fn settle_dir(dir: &Dir, folder: &Folder) -> Result<(), SpoolError> {
     if folder.access().group {
         narrow(dir, folder)?;
@@ -107,7 +107,7 @@ pub(crate) fn settle_dir(dir: &Dir, folder: &Folder) -> Result<(), SpoolError> {
     }
 }
 
-/// Gives a spool's folder that root just made to the user in whose directory it stands.
+/// Gives a spool's folder that root has just made to the owner of its parent directory.
 pub(crate) fn settle_root(folder: &Folder, parent: &Path) -> Result<(), SpoolError> {
     let dir = folder.root();
     if folder.access().group {
@@ -134,7 +134,7 @@ fn give(dir: &Dir, owner: u32, group: u32) -> Result<(), SpoolError> {
         .map_err(|error| SpoolError::io("set the owner of", dir.path(), error.into()))
 }
 
-/// The owner and group of the folder, where root makes files in another user's.
+/// The owner and group of the folder, if root makes files in another user's folder.
 fn other_owner(folder: &Folder) -> Result<Option<(u32, u32)>, SpoolError> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
@@ -148,7 +148,7 @@ fn narrow(dir: &Dir, folder: &Folder) -> Result<(), SpoolError> {
     let failed =
         |error: rustix::io::Errno| SpoolError::io("set the rights of", dir.path(), error.into());
     let now = rustix::fs::fstat(dir).map_err(failed)?.st_mode;
-    // Where the directory hands its group on to what is made in it, that stays so.
+    // The set-group-ID bit of a directory stays.
     let mode = (now & 0o2000) | folder.access().dir_mode();
     rustix::fs::fchmod(dir, Mode::from_raw_mode(mode)).map_err(failed)
 }
@@ -160,15 +160,15 @@ fn check_dir(dir: &Dir, folder: &Folder) -> Result<(), SpoolError> {
     }
 }
 
-/// Refuses a file that others than its owner can read. One that is gone, or that is none of the spool's, is
-/// passed over.
+/// Refuses a file that users other than its owner can read. A missing file, or one that is not the
+/// spool's, is skipped.
 pub(crate) fn check_name(dir: &Dir, name: &str, folder: &Folder) -> Result<(), SpoolError> {
     match dir.look(name)? {
         Some(seen) if seen.kind == FileType::Symlink => {
             Err(planted(&dir.join(name), "it is a link"))
         }
         Some(seen) => check_seen(&dir.join(name), &seen, folder),
-        // Not made yet, or retired since it was listed.
+        // It does not exist yet, or was retired since it was listed.
         None => Ok(()),
     }
 }
@@ -215,7 +215,7 @@ fn check_owner(path: &Path, seen: &Seen, folder: &Folder) -> Result<(), SpoolErr
     })
 }
 
-/// The error of a name in a spool that leads to a file that no spool made.
+/// The error of a name in a spool that leads to a foreign file.
 pub(crate) fn planted(path: &Path, what: &str) -> SpoolError {
     SpoolError::Rights {
         path: path.to_owned(),

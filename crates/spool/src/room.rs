@@ -1,5 +1,5 @@
-//! Room for the next group: in the budget, where retention is asked for it, and on the file system, where it
-//! is waited for.
+//! Space for the next group: in the budget, which retention frees, and on the file system, which is
+//! waited for.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::{
 };
 
 impl Committer {
-    /// Has segments removed that may go, if `bytes` more have no room otherwise; whether they fit then.
+    /// Has segments removed, if `bytes` more do not fit otherwise. Returns whether they fit then.
     pub(crate) fn make_room(&mut self, bytes: u64) -> bool {
         loop {
             if !self.is_over(bytes) {
@@ -22,15 +22,15 @@ impl Committer {
         }
     }
 
-    /// Asks retention to free so many bytes; whether it is worth asking again: where the segment that is
-    /// written is all that is left and nobody needs it, it is given up.
+    /// Asks retention for so many bytes. Returns whether asking again may help: if the written
+    /// segment is the only one left and no consumer needs it, it is given up.
     fn ask_for_room(&mut self, wanted: u64) -> bool {
         let answer = self.catalog.ask(wanted, self.pace.recheck.max(ROOM_WAIT));
         let all_done = answer.lowest.is_some_and(|mark| mark >= self.position);
         if !answer.is_empty || !all_done {
             return false;
         }
-        // It is about to go: its footer would help nobody.
+        // It will be removed at once: a footer is useless.
         let Some(active) = self.active.take() else {
             return false;
         };
@@ -38,7 +38,7 @@ impl Committer {
         true
     }
 
-    /// Whether the budget has no room for `bytes` more. An empty spool takes anything.
+    /// Whether `bytes` more exceed the budget. An empty spool takes any block.
     fn is_over(&self, bytes: u64) -> bool {
         let used = self.used();
         used > 0 && used.saturating_add(bytes) > self.options.budget
@@ -49,15 +49,16 @@ impl Committer {
         self.catalog.bytes().saturating_add(active)
     }
 
-    /// Waits until the file system has room for the next block, and for the reserve if there was one; how
-    /// many blocks fit then. It tries `most` after a while where that cannot be told (a quota).
+    /// Waits until the file system has space for the next block, and for the reserve if there was
+    /// one. Returns how many blocks fit then. If the free space is unknown (a quota), it tries
+    /// `most` after a while.
     pub(crate) fn wait_for_disk(
         &mut self,
         rest: &[Placed],
         most: usize,
         error: &SpoolError,
     ) -> usize {
-        // For logs and marks of others; more of it goes piece by piece to whoever needs it.
+        // For logs and marks of others; they take the rest piece by piece.
         reserve::give_piece(&self.folder);
         let next = stored_bytes(rest.get(..1).unwrap_or_default());
         let wanted = next.saturating_add(self.aside());
@@ -68,13 +69,13 @@ impl Committer {
             if fitting > 0 || self.is_late() || self.check().is_err() {
                 return fitting.clamp(1, most);
             }
-            // What the consumers are done with is room too: one segment at a time.
+            // Segments that all consumers have finished with can be removed too: one at a time.
             while self.ask_for_room(1) {}
         }
     }
 
-    /// Bytes to be free before the writer goes on after a full file system: what the reserve lacks, and a little for
-    /// marks.
+    /// Bytes to be free before the writer continues after a full file system: the missing part of
+    /// the reserve, and a little for marks.
     fn aside(&self) -> u64 {
         if self.reserve.is_whole() {
             return MARKS_ROOM;
@@ -82,8 +83,8 @@ impl Committer {
         self.reserve.room().max(MARKS_ROOM)
     }
 
-    /// How many of these blocks the file system has room for, beside the reserve; all where it does not
-    /// say.
+    /// How many of these blocks fit on the file system, beside the reserve; all if its free space
+    /// is unknown.
     pub(crate) fn fitting(&self, rest: &[Placed]) -> usize {
         let Some(free) = self.folder.disk().free_bytes(self.folder.root()) else {
             return rest.len();
@@ -98,7 +99,7 @@ impl Committer {
     }
 }
 
-/// The bytes that a group takes on the disk, at the most.
+/// The most bytes that a group takes on the disk.
 pub(crate) fn stored_bytes(placed: &[Placed]) -> u64 {
     let blocks: usize = placed
         .iter()
@@ -107,11 +108,11 @@ pub(crate) fn stored_bytes(placed: &[Placed]) -> u64 {
     (blocks + GROUP_OVERHEAD) as u64
 }
 
-/// Room for the marks of a few consumers, each of which takes a page while it is replaced.
+/// Space for the marks of a few consumers, each of which takes a page while it is replaced.
 const MARKS_ROOM: u64 = 32 << 10;
 
 /// Bytes that Arrow, whole sectors and a new segment's headers add to a group, generously.
 const GROUP_OVERHEAD: usize = 12_288;
 
-/// How long a commit waits for segments to be removed whose room it needs, before it says that it waits.
+/// How long a commit waits for the removal of segments before it logs that it waits.
 const ROOM_WAIT: Duration = Duration::from_secs(5);

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Instant};
 
 use crate::{Spool, SpoolError, commit::Committer, consumers};
 
-/// The lines of the commit thread that stand, so that each one is written once for each change.
+/// The conditions that the commit thread has logged, so that each change is logged once.
 #[derive(Debug, Default)]
 pub(crate) struct Said {
     pub(crate) stalled: Option<Instant>,
@@ -13,7 +13,7 @@ pub(crate) struct Said {
     pub(crate) no_reserve: bool,
 }
 
-/// The lines of the thread of retention that stand.
+/// The conditions that the retention thread has logged.
 #[derive(Debug, Default)]
 pub(crate) struct SaidOfRetention {
     pub(crate) stale: BTreeSet<String>,
@@ -22,7 +22,7 @@ pub(crate) struct SaidOfRetention {
 }
 
 impl Committer {
-    /// Says who holds the space, at once and then every minute.
+    /// Logs the consumers that hold the space, at once and then every minute.
     pub(crate) fn say_stalled(&mut self, window: u64) {
         let again = self.pace.say_again;
         if self.said.stalled.is_some_and(|at| at.elapsed() < again) {
@@ -57,7 +57,7 @@ impl Committer {
              remove it or move its mark, or raise the budget");
     }
 
-    /// Says that the disk or the quota is full, at once and then every minute.
+    /// Logs that the disk or the quota is full, at once and then every minute.
     pub(crate) fn say_full(&mut self, error: &SpoolError, wanted: u64) {
         let again = self.pace.say_again;
         if self.said.full.is_some_and(|at| at.elapsed() < again) {
@@ -69,7 +69,7 @@ impl Committer {
             "the disk or the quota is full: nothing is acknowledged and senders wait until there is room");
     }
 
-    /// Says that no file can be opened, at once and then every minute.
+    /// Logs that no file can be opened, at once and then every minute.
     pub(crate) fn say_no_descriptors(&mut self, error: &SpoolError) {
         let again = self.pace.say_again;
         let said = &mut self.said.no_descriptors;
@@ -82,7 +82,7 @@ impl Committer {
              limit of open files (ulimit -n)");
     }
 
-    /// Forgets that there was no room.
+    /// Clears the conditions: there is space.
     pub(crate) fn is_not_stalled(&mut self) {
         let (stalled, full) = (self.said.stalled.take(), self.said.full.take());
         if stalled

@@ -1,5 +1,5 @@
-//! Small files of JSON that end with a checksum: `{…,"crc":"0123abcd"}` and a line feed. The checksum is
-//! the CRC-32C of every byte before its member, so that no flipped bit is obeyed.
+//! Small files of JSON that end with a checksum: `{…,"crc":"0123abcd"}` and a line feed. The
+//! checksum is the CRC-32C of every byte before its member, so that every flipped bit is detected.
 
 use std::{fmt::Write as _, path::Path};
 
@@ -19,7 +19,7 @@ pub(crate) fn encode(value: &Value) -> Vec<u8> {
 /// The object in a file's bytes.
 ///
 /// # Errors
-/// `spool.corrupt` when the checksum is missing or another one.
+/// `spool.corrupt` if the checksum is missing or wrong.
 pub(crate) fn decode(bytes: &[u8], path: &Path) -> Result<Value, SpoolError> {
     if !is_sealed(bytes) {
         return Err(SpoolError::corrupt(
@@ -30,7 +30,7 @@ pub(crate) fn decode(bytes: &[u8], path: &Path) -> Result<Value, SpoolError> {
     parse(bytes, path)
 }
 
-/// The object in a file's bytes, whatever its checksum is.
+/// The object in a file's bytes, without checking its checksum.
 pub(crate) fn parse(bytes: &[u8], path: &Path) -> Result<Value, SpoolError> {
     serde_json::from_slice(bytes).map_err(|error| SpoolError::corrupt(path, error.to_string()))
 }
@@ -44,7 +44,7 @@ fn is_sealed(bytes: &[u8]) -> bool {
     tail == format!(",\"crc\":\"{crc:08x}\"}}\n").as_bytes()
 }
 
-/// Bytes of the member and what follows it.
+/// Bytes of the member and everything after it.
 const TAIL_BYTES: usize = 19;
 
 #[cfg(test)]

@@ -5,9 +5,9 @@
 //! group     [ prefix, Arrow's message … 0 … seal ] [ bodies and other columns ]
 //! ```
 //!
-//! Each part in brackets but the last begins and ends at a multiple of 4,096 bytes: what is written later
-//! shares no sector with what was acknowledged, and damages none when it is torn. The zeros and the seal
-//! stand in the padding that Arrow allows behind a message, so that plain Arrow reads a segment.
+//! Each part in brackets but the last begins and ends at a multiple of 4,096 bytes: later writes
+//! share no sector with acknowledged ones, and damage none when they are torn. The zeros and the
+//! seal are in the padding that Arrow allows after a message, so that plain Arrow reads a segment.
 
 use std::{
     collections::HashMap, fs::File, ops::Range, os::unix::fs::FileExt, path::Path, sync::Arc,
@@ -28,7 +28,7 @@ use crate::{
     index::{ENTRY_BYTES, Entry, HEADER_BYTES, IndexHeader, Kind},
 };
 
-/// A block with its place and time.
+/// A block with its position and time.
 #[derive(Debug)]
 pub(crate) struct Placed {
     pub(crate) block: Block,
@@ -70,7 +70,7 @@ impl Encoder {
         begin.extend(header.encode());
         let mut stream = StreamEncoder::try_new(&schema)?;
         let schema = Arc::new(schema);
-        // The first batch would carry the schema again, which `begin` holds already.
+        // The first batch would repeat the schema, which `begin` holds already.
         stream.encode(&RecordBatch::new_empty(schema.clone()))?;
         Ok((Self { stream, schema }, begin))
     }
@@ -110,12 +110,12 @@ impl Encoder {
     }
 }
 
-/// Where and when a group is written, and by whom.
+/// The position, time and writer of a group.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stamp {
     /// The position of its first event.
     pub(crate) first: u64,
-    /// Where it begins in the segment, in bytes.
+    /// Its offset in the segment, in bytes.
     pub(crate) offset: u64,
     pub(crate) time_us: i64,
     pub(crate) epoch: u64,
@@ -141,8 +141,8 @@ fn split_head(pieces: Vec<Buffer>) -> Result<(Vec<u8>, Vec<Buffer>), ArrowError>
     Ok((head, pieces.collect()))
 }
 
-/// A message with its prefix and zeros behind it, so that with `tail` and `body` it fills whole sectors.
-/// The prefix counts the tail as part of the message.
+/// A message with its prefix and zeros after it, so that with `tail` and `body` it fills whole
+/// sectors. The prefix counts the tail as part of the message.
 fn padded(message: &[u8], tail: usize, body: usize) -> Result<Vec<u8>, ArrowError> {
     let whole = PREFIX_BYTES + message.len() + tail + body;
     let padding = whole.next_multiple_of(SECTOR_BYTES) - whole;
@@ -155,7 +155,7 @@ fn padded(message: &[u8], tail: usize, body: usize) -> Result<Vec<u8>, ArrowErro
     Ok(head)
 }
 
-/// The bytes of the message behind a prefix; `None` of what is no prefix.
+/// The bytes of the message after a prefix; `None` if the bytes are no prefix.
 pub(crate) fn message_bytes(prefix: &[u8]) -> Option<usize> {
     let (marker, length) = prefix.get(..PREFIX_BYTES)?.split_at(4);
     let length = i32::from_le_bytes(length.try_into().ok()?);
@@ -165,21 +165,21 @@ pub(crate) fn message_bytes(prefix: &[u8]) -> Option<usize> {
     usize::try_from(length).ok()
 }
 
-/// Where the seal ends in the bytes of a group, of which there are `available`.
+/// The end of the seal in the bytes of a group, of which there are `available`.
 fn seal_end(prefix: &[u8], available: u64) -> Option<usize> {
     let end = PREFIX_BYTES.checked_add(message_bytes(prefix)?)?;
     (end as u64 <= available).then_some(end)
 }
 
-/// The bytes of the entry in a seal, by what ends it.
+/// The bytes of the entry in a seal, by the seal's last bytes.
 fn seal_entry_bytes(tail: &[u8]) -> Option<usize> {
     let (bytes, magic) = tail.split_at_checked(4)?;
     let bytes = u32::from_le_bytes(bytes.try_into().ok()?) as usize;
     (magic == SEAL_MAGIC && (ENTRY_BYTES..MOST_SEAL_BYTES).contains(&bytes)).then_some(bytes)
 }
 
-/// The entry of the sealed group that begins at `offset` of a segment of so many bytes, by its seal; `None`
-/// where no such group begins. The group's other bytes are not looked at.
+/// The entry of the sealed group that begins at `offset` of a segment of so many bytes, by its
+/// seal; `None` if no such group begins there. The group's other bytes are not read.
 pub(crate) fn seal_at(
     file: &File,
     path: &Path,
@@ -218,8 +218,8 @@ pub(crate) fn seal_at(
     Ok(found)
 }
 
-/// The length and the bytes of the whole message of Arrow that begins at `offset`, its body included; `None`
-/// where no whole one does.
+/// The length and the bytes of the whole Arrow message that begins at `offset`, its body included;
+/// `None` if no whole message begins there.
 pub(crate) fn message_at(
     file: &File,
     path: &Path,
@@ -254,7 +254,7 @@ pub(crate) fn message_at(
     Ok(Some((length, bytes)))
 }
 
-/// Where the seal of a sealed group stands in its bytes, from the bytes of its head.
+/// The range of the seal in a sealed group's bytes, from the bytes of its head.
 fn seal_in(bytes: &[u8]) -> Option<Range<usize>> {
     let end = seal_end(bytes, bytes.len() as u64)?;
     let tail = end.checked_sub(SEAL_TAIL_BYTES)?;
@@ -262,8 +262,8 @@ fn seal_in(bytes: &[u8]) -> Option<Range<usize>> {
     Some(tail.checked_sub(entry)?..end)
 }
 
-/// Gives a group that is moved to `offset` the seal that fits there, and one to a group of format 1, which has
-/// none; its entry then.
+/// Gives a group that is moved to `offset` the right seal for it, also to a group of format 1,
+/// which has none. Returns its new entry.
 pub(crate) fn seal_at_offset(
     bytes: &mut Vec<u8>,
     group: &Entry,
@@ -289,7 +289,7 @@ pub(crate) fn seal_at_offset(
     Ok(entry)
 }
 
-/// The seal of a group: its entry, the length of that, and what marks a seal.
+/// The seal of a group: its entry, the entry's length, and the marker of a seal.
 fn seal_bytes(entry: &Entry) -> Result<Vec<u8>, ArrowError> {
     let mut seal = entry.encode();
     seal.extend(number::<u32>(seal.len() as u64)?.to_le_bytes());
@@ -297,13 +297,13 @@ fn seal_bytes(entry: &Entry) -> Result<Vec<u8>, ArrowError> {
     Ok(seal)
 }
 
-/// Replaces the seal in a group's bytes that were moved: `old` is what it says, `new` what it is to say.
+/// Replaces the seal in a moved group's bytes: `old` is its present entry, `new` its next one.
 pub(crate) fn seal_anew(bytes: &mut [u8], old: &Entry, new: &Entry) {
     if !old.is_sealed {
         return;
     }
     let Some(seal) = seal_in(bytes) else { return };
-    // A later release's entry is longer: what this one does not know of it stays.
+    // A later release's entry is longer: its unknown part stays.
     let entry = new.encode();
     let end = seal.end - SEAL_TAIL_BYTES;
     if let Some(place) = bytes.get_mut(seal.start..end) {
@@ -358,7 +358,7 @@ pub(crate) fn read_group(
     })
 }
 
-/// Refuses a group that ends behind the file, before memory is taken for it.
+/// Refuses a group that ends after the file, before memory is allocated for it.
 pub(crate) fn check_end(file: &File, path: &Path, entry: &Entry) -> Result<(), SpoolError> {
     let meta = file
         .metadata()
@@ -369,7 +369,7 @@ pub(crate) fn check_end(file: &File, path: &Path, entry: &Entry) -> Result<(), S
     Ok(())
 }
 
-/// The error of a group that ends behind its file.
+/// The error of a group that ends after its file.
 fn cut_off(file: &File, path: &Path, entry: &Entry) -> SpoolError {
     let (end, len) = (entry.byte_end(), file.metadata().map_or(0, |m| m.len()));
     let (first, last) = (entry.first, entry.end());
@@ -379,7 +379,7 @@ fn cut_off(file: &File, path: &Path, entry: &Entry) -> SpoolError {
     )
 }
 
-/// The error of a group that is not what its index says.
+/// The error of a group that does not match its index.
 pub(crate) fn unlike(path: &Path, entry: &Entry, crc: Option<u32>) -> SpoolError {
     let found = crc.map_or("no sound seal".to_owned(), |crc| format!("CRC {crc:08x}"));
     let detail = format!(
@@ -392,10 +392,10 @@ pub(crate) fn unlike(path: &Path, entry: &Entry, crc: Option<u32>) -> SpoolError
     SpoolError::corrupt(path, detail)
 }
 
-/// The first bytes of a segment: how many, and what its own copy of the index header says.
+/// The length of a segment's beginning, and its copy of the index header.
 ///
 /// # Errors
-/// `spool.corrupt` of what does not begin like a segment, `spool.io`.
+/// `spool.corrupt` if the file does not begin like a segment, `spool.io`.
 pub(crate) fn begin_of(file: &File, path: &Path) -> Result<(u64, Option<IndexHeader>), SpoolError> {
     let broken = |what: &str| SpoolError::corrupt(path, what);
     let mut prefix = [0; PREFIX_BYTES];
@@ -526,7 +526,7 @@ fn number<T: TryFrom<u64>>(value: u64) -> Result<T, ArrowError> {
         .map_err(|_| ArrowError::InvalidArgumentError(format!("{value} is too large")))
 }
 
-/// The CRC of a group's bytes, without its seal if it has one; `None` unless that is the entry's.
+/// The CRC of a group's bytes, without its seal if it has one; `None` unless it equals the entry's.
 pub(crate) fn crc_of(bytes: &[u8], entry: &Entry) -> Option<u32> {
     if !entry.is_sealed {
         return Some(crc32c::crc32c(bytes));
@@ -552,7 +552,7 @@ pub(crate) const PREFIX_BYTES: usize = 8;
 /// The parts of a segment begin at multiples of this: the largest sector that disks write at once.
 pub(crate) const SECTOR_BYTES: usize = 4_096;
 
-/// The last bytes of a seal, behind those of its entry.
+/// The last bytes of a seal, after those of its entry.
 const SEAL_MAGIC: &[u8; 4] = b"SEAL";
 const SEAL_TAIL_BYTES: usize = 4 + SEAL_MAGIC.len();
 const SEAL_BYTES: usize = ENTRY_BYTES + SEAL_TAIL_BYTES;
@@ -563,5 +563,5 @@ const MOST_SEAL_BYTES: usize = 4_096;
 /// More than the message of a group or a schema takes.
 pub(crate) const MOST_HEAD_BYTES: u64 = 64 << 10;
 
-/// Read at once where only a checksum is wanted; more than the head of a group.
+/// Bytes read at once for a checksum alone; more than the head of a group.
 const PIECE_BYTES: usize = 256 << 10;

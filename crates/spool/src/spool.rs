@@ -1,7 +1,7 @@
-//! A spool for reading: where it begins and ends, how it is cut into batches and slices.
+//! A spool for reading: its begin and end, its batches and slices.
 //!
-//! Everything here sees only what lies below the published durable mark, so that it is safe beside a
-//! writer and after one that died. Nothing is read or held but what is asked for.
+//! Everything here sees only positions below the published durable mark, so that it is safe beside
+//! a writer and after one that died. Only the requested parts are read and held.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -33,13 +33,13 @@ pub use verify::Report;
 /// A part of one segment that can be read without listing the spool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slice {
-    /// The segment's file; its index stands beside it.
+    /// The segment's file; its index is beside it.
     pub path: PathBuf,
     /// The spool's UUID.
     pub uuid: String,
-    /// Where its first group begins in the file.
+    /// The offset of its first group in the file.
     pub byte_start: u64,
-    /// Where its last group ends in the file.
+    /// The end of its last group in the file.
     pub byte_end: u64,
     /// The first position.
     pub start: u64,
@@ -57,7 +57,7 @@ pub struct Spool {
     cache: Mutex<Cache>,
 }
 
-/// Blocks of a few groups that have been read and cannot change any more.
+/// Values of a few groups that have been read and cannot change any more.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
     /// When the blocks of a group were received, by its first position.
@@ -71,7 +71,7 @@ pub(crate) struct Cache {
 type Size = (u64, u64, u64);
 
 impl Spool {
-    /// Opens the spool in `dir`, which is its owner's alone.
+    /// Opens the spool in `dir`, to which only its owner has access.
     ///
     /// # Errors
     /// Those of [`open_with`](Self::open_with).
@@ -79,11 +79,11 @@ impl Spool {
         Self::open_with(dir, Access::default())
     }
 
-    /// Opens the spool in `dir`. How much is kept makes no difference: segments are listed when they are
-    /// asked for.
+    /// Opens the spool in `dir`. The amount of data makes no difference: segments are listed on
+    /// request.
     ///
     /// # Errors
-    /// `spool.not_a_spool`, `spool.rights` when others than `access` allows can read it,
+    /// `spool.not_a_spool`, `spool.rights` if users other than `access` allows can read it,
     /// `spool.format`, `spool.corrupt`, `spool.io`.
     pub fn open_with(dir: &Path, access: Access) -> Result<Self, SpoolError> {
         match Folder::open(dir, access, Arc::new(RealDisk)) {
@@ -122,7 +122,7 @@ impl Spool {
         &self.identity.uuid
     }
 
-    /// The first position that is kept; the durable position when nothing is.
+    /// The first kept position; the durable position if nothing is kept.
     ///
     /// # Errors
     /// `spool.io`, `spool.corrupt`.
@@ -138,8 +138,16 @@ impl Spool {
         Ok(self.published()?.position)
     }
 
-    /// The epoch of the writer that wrote a position; `None` where the position is not kept, or was written
-    /// in format 1.
+    /// The epoch of the last writer; 0 of a spool of format 1.
+    ///
+    /// # Errors
+    /// `spool.io`, `spool.corrupt`.
+    pub fn newest_epoch(&self) -> Result<u64, SpoolError> {
+        Ok(self.published()?.epoch)
+    }
+
+    /// The epoch of the writer that wrote a position; `None` if the position is not kept, or was
+    /// written in format 1.
     ///
     /// # Errors
     /// `spool.io`, `spool.corrupt`.
@@ -159,7 +167,7 @@ impl Spool {
     /// damaged, see [`OnLoss`].
     ///
     /// # Errors
-    /// `spool.gap` where the first position is retired or lost, `spool.behind_checkpoint` above the
+    /// `spool.gap` if the first position is retired or lost, `spool.behind_checkpoint` above the
     /// durable one, `spool.unknown_column`, `spool.corrupt`, `spool.io`.
     pub fn read(
         &self,
@@ -190,9 +198,9 @@ impl Spool {
         }
     }
 
-    /// Where a batch ends that begins at `start` and holds at most so many events and inflated bytes:
-    /// at a block's end if at least one whole block fits, else inside it, after at least one event. It
-    /// never reaches beyond positions that are lost.
+    /// The end of a batch that begins at `start` and holds at most so many events and inflated
+    /// bytes: at a block's end if at least one whole block fits, else inside it, after at least one
+    /// event. It never reaches beyond lost positions.
     ///
     /// # Errors
     /// Those of [`read`](Self::read).
@@ -205,8 +213,8 @@ impl Spool {
         self.end_for_with(start, max_rows, max_bytes, OnLoss::Fail)
     }
 
-    /// The same; with [`OnLoss::Skip`] positions that are lost count as nothing, and the batch may end
-    /// behind them.
+    /// The same; with [`OnLoss::Skip`] lost positions do not count, and the batch may end after
+    /// them.
     ///
     /// # Errors
     /// Those of [`read`](Self::read).
@@ -269,7 +277,8 @@ impl Spool {
         Ok(walk.end().max(start))
     }
 
-    /// Adds a group to a batch as a whole or by its blocks; the end of the batch if that is in it.
+    /// Adds a group to a batch as a whole or by its blocks. Returns the end of the batch if it is
+    /// in the group.
     fn add_group(
         &self,
         batch: &mut Batch,
@@ -313,7 +322,7 @@ impl Spool {
         self.slices_with(range, max_slices, min_bytes, OnLoss::Fail)
     }
 
-    /// The same; with [`OnLoss::Skip`] positions that are lost are in no slice.
+    /// The same; with [`OnLoss::Skip`] lost positions are in no slice.
     ///
     /// # Errors
     /// Those of [`read`](Self::read), wherever in the range.
@@ -346,7 +355,7 @@ impl Spool {
                 cut.end();
                 continue;
             };
-            // A group that is a small part of a slice is not looked into.
+            // A group that is a small part of a slice is not split.
             let sizes = if entry.inflated <= target / 4 {
                 Ok(Arc::new(vec![(entry.first, entry.count, entry.inflated)]))
             } else {
@@ -384,8 +393,8 @@ impl Spool {
         }
     }
 
-    /// Returns the blocks that hold a range of positions, in order, without bodies; lost positions are passed
-    /// over.
+    /// Returns the blocks that hold a range of positions, in order, without bodies; lost positions
+    /// are skipped.
     ///
     /// # Errors
     /// `spool.gap` below the first kept position, `spool.behind_checkpoint`, `spool.io`; those of single
@@ -405,9 +414,9 @@ impl Spool {
         })
     }
 
-    /// Every hole in a range of durable positions, in order: positions that are noted as lost or damaged, and
-    /// those that no segment has. With `check` also groups whose bytes are not what was written: every byte
-    /// of the range is read.
+    /// Every hole in a range of durable positions, in order: positions that are noted as lost or
+    /// damaged, and those that no segment has. With `check` also groups whose bytes have changed:
+    /// every byte of the range is read.
     ///
     /// # Errors
     /// `spool.behind_checkpoint`, `spool.io`.
@@ -442,7 +451,7 @@ impl Spool {
         }
     }
 
-    /// The positions above the first kept one of which it is known that they cannot be read: those that are
+    /// The positions above the first kept one that are known to be unreadable: those that are
     /// noted, and those that no segment has. Groups are not read.
     ///
     /// # Errors
@@ -486,13 +495,13 @@ impl Spool {
     }
 }
 
-/// A batch that is being measured.
+/// A batch whose size is being measured.
 struct Batch {
-    /// Up to where it holds everything.
+    /// The end of the part that it holds.
     at: u64,
     /// Whether it holds no event yet.
     is_empty: bool,
-    /// Events and inflated bytes that it may hold more.
+    /// Events and inflated bytes that it may still take.
     rows: u64,
     bytes: u64,
 }
@@ -509,7 +518,8 @@ impl Batch {
         fits
     }
 
-    /// Adds the next events of a block, which have so many bytes; the end of the batch if they do not fit.
+    /// Adds the next events of a block, which have so many bytes. Returns the end of the batch if
+    /// they do not fit.
     fn add_block(&mut self, rows: u64, bytes: u64) -> Option<u64> {
         if self.takes(rows, bytes) {
             self.at = self.at.saturating_add(rows);
@@ -620,13 +630,13 @@ impl Iterator for Blocks {
     }
 }
 
-/// Walks a slice by its file, as long as that holds what was planned.
+/// Walks a slice by its file, as long as that holds the planned groups.
 fn walk_slice(slice: &Slice) -> Result<Walk, SpoolError> {
     let not_found = || SpoolError::io("open", &slice.path, std::io::ErrorKind::NotFound.into());
     let name = slice.path.file_name().unwrap_or_default().to_string_lossy();
     let first = position_in(&name, SEGMENT).ok_or_else(not_found)?;
     let dir = slice.path.parent().and_then(Path::parent);
-    // Whoever planned the slice has checked who may read the spool.
+    // The process that planned the slice has checked the spool's rights.
     let access = Access { group: true };
     let folder = Folder::open(dir.ok_or_else(not_found)?, access, Arc::new(RealDisk))?;
     let identity = Identity::read(&folder)?.ok_or_else(|| not_a_spool(folder.dir()))?;

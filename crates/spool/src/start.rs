@@ -1,8 +1,9 @@
-//! Where a spool begins: the first position that is kept. Everything below counts as gone, even while its
-//! files are still there, so that many segments go with one small file and are removed afterwards.
+//! The start of a spool: the first kept position. Everything below counts as gone, even while its
+//! files still exist, so that one small file removes many segments, whose files are deleted
+//! afterwards.
 //!
-//! The file also holds the highest position that was published when it was written: a second place for it
-//! beside the durable mark and the groups.
+//! The file also holds the highest position that was published when it was written: a second copy
+//! of it beside the durable mark and the groups.
 
 use serde_json::json;
 
@@ -17,18 +18,18 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Start {
     pub(crate) uuid: String,
-    /// The first position that is kept.
+    /// The first kept position.
     pub(crate) first: u64,
     /// A position that was published.
     pub(crate) position: u64,
     /// The epoch of the writer that wrote it.
     pub(crate) epoch: u64,
-    /// For how long the spool had been watched by writers, in microseconds.
+    /// The time for which writers had watched the spool, in microseconds.
     pub(crate) watched_us: u64,
 }
 
 impl Start {
-    /// Reads the file; `None` when there is none, as in spools of format 1.
+    /// Reads the file; `None` if there is none, as in spools of format 1.
     ///
     /// # Errors
     /// `spool.corrupt` when it was damaged, `spool.format`, `spool.io`.
@@ -62,7 +63,7 @@ impl Start {
     /// Reads the file, if it is this spool's.
     ///
     /// # Errors
-    /// Those of [`read`](Self::read); `spool.replaced` of a file that was put here from another spool.
+    /// Those of [`read`](Self::read); `spool.replaced` for a file of another spool.
     pub(crate) fn read_of(
         folder: &Folder,
         uuid: &str,
@@ -92,7 +93,7 @@ impl Start {
     }
 }
 
-/// The first position that is kept, below `durable`: by the file, or by the first segment where there is no
+/// The first kept position, below `durable`: by the file, or by the first segment if there is no
 /// file.
 pub(crate) fn first_kept(folder: &Folder, durable: u64) -> Result<u64, SpoolError> {
     if let Some(found) = Start::read(folder)? {
@@ -102,7 +103,7 @@ pub(crate) fn first_kept(folder: &Folder, durable: u64) -> Result<u64, SpoolErro
     Ok(first.map_or(durable, |first| first.min(durable)))
 }
 
-/// The epoch of the last writer that came so far as to write the file; `otherwise` where there is none.
+/// The epoch of the last writer that wrote the file; `otherwise` if there is none.
 pub(crate) fn newest_epoch(folder: &Folder, otherwise: u64) -> u64 {
     let found = Start::read(folder).ok().flatten();
     found.map_or(otherwise, |start| start.epoch)
@@ -113,7 +114,7 @@ pub(crate) fn epoch_hex(epoch: u64) -> String {
     format!("{epoch:016x}")
 }
 
-/// The epoch in a file of JSON; 0 where there is none.
+/// The epoch in a file of JSON; 0 if there is none.
 pub(crate) fn epoch_of(value: &serde_json::Value) -> u64 {
     let text = value.as_str().unwrap_or_default();
     u64::from_str_radix(text, 16).unwrap_or(0)

@@ -1,5 +1,5 @@
-//! A directory in which one process keeps state of its own: made, checked and locked as a spool's is. Its
-//! files are its user's.
+//! A directory in which one process keeps its own state: made, checked and locked as a spool's is.
+//! Its files belong to its user.
 
 use std::{
     fs::{DirBuilder, File},
@@ -11,7 +11,8 @@ use std::{
 
 use crate::{Access, SpoolError, disk::RealDisk, filesystem, folder::Folder, lock::Lock};
 
-/// A directory that this process alone writes, until this is dropped or the process ends, however it ends.
+/// A directory that this process alone writes, until this is dropped or the process ends in any
+/// way.
 #[derive(Debug)]
 pub struct StateDir {
     dir: PathBuf,
@@ -19,11 +20,11 @@ pub struct StateDir {
 }
 
 impl StateDir {
-    /// Holds `dir`, which is made for the owner alone if it is missing; its parent must be there.
+    /// Locks `dir`, which is made for the owner alone if it is missing; its parent must exist.
     ///
     /// # Errors
-    /// [`SpoolError::Locked`] while another process, or this one, holds it; [`SpoolError::Filesystem`]
-    /// where locks and syncs may mean nothing; it cannot be made.
+    /// [`SpoolError::Locked`] while another process, or this one, holds it;
+    /// [`SpoolError::Filesystem`] if locks and syncs may have no effect there; it cannot be made.
     pub fn hold(dir: &Path) -> Result<Self, SpoolError> {
         make(dir)?;
         filesystem::check(dir, false)?;
@@ -40,7 +41,7 @@ impl StateDir {
     }
 }
 
-/// Makes the directory for its owner alone, unless it is there.
+/// Makes the directory for its owner alone, unless it exists.
 fn make(dir: &Path) -> Result<(), SpoolError> {
     match DirBuilder::new().mode(0o700).create(dir) {
         Ok(()) => {}

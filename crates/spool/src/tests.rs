@@ -1,4 +1,5 @@
-//! The spool from the outside: what is durable stays, what is torn is cut, nobody is told too early.
+//! The spool from the outside: durable events stay, torn ones are cut, no link is notified too
+//! early.
 
 use std::{
     fs,
@@ -193,7 +194,7 @@ fn blocks_that_are_handed_over_together_are_committed_and_settled_together() {
 }
 
 #[test]
-fn a_block_that_is_refused_does_not_hold_back_those_beside_it() {
+fn a_refused_block_does_not_delay_the_others_of_its_call() {
     let (_temp, dir) = temp();
     let writer = open(&dir);
     let told = Arc::new(Told::default());
@@ -271,7 +272,7 @@ fn read_error(spool: &Spool, range: Range<u64>) -> SpoolError {
         .map_or_else(|error| error.clone(), |error| error.take().unwrap())
 }
 
-/// Changes a text in a small file whose checksum fits again afterwards.
+/// Changes a text in a small file and repairs its checksum.
 fn edit(path: &Path, from: &str, to: &str) {
     let text = fs::read_to_string(path).unwrap();
     assert!(text.contains(from), "{text}");
@@ -280,7 +281,7 @@ fn edit(path: &Path, from: &str, to: &str) {
     fs::write(path, crate::sealed::encode(&value)).unwrap();
 }
 
-/// The steps of commits, without those by which retention writes the position in its second place.
+/// The steps of commits, without those by which retention writes the second copy of the position.
 fn of_commits(mut steps: Vec<String>) -> Vec<String> {
     let others = ["tmp", "start", "spool"];
     steps.retain(|step| !others.iter().any(|other| step.ends_with(other)));
@@ -347,7 +348,7 @@ fn a_repeat_is_found_in_whatever_batch_its_row_lands() {
 }
 
 #[test]
-fn the_slowest_consumer_holds_what_it_has_not_done() {
+fn the_slowest_consumer_holds_its_unfinished_events() {
     let (_temp, dir) = temp();
     let options = WriterOptions {
         budget: 40_000,
@@ -433,7 +434,7 @@ fn only_the_columns_asked_for_are_built() {
 }
 
 #[test]
-fn reopening_goes_on_at_the_next_position() {
+fn reopening_continues_at_the_next_position() {
     let (_temp, dir) = temp();
     let writer = open(&dir);
     fill(&writer, 0, 2);
@@ -465,7 +466,7 @@ fn a_second_writer_is_refused_by_name() {
 }
 
 #[test]
-fn a_reader_beside_a_writer_sees_what_is_durable() {
+fn a_reader_beside_a_writer_sees_the_durable_events() {
     let (_temp, dir) = temp();
     let writer = open(&dir);
     let spool = Spool::open(&dir).unwrap();
@@ -602,7 +603,7 @@ fn an_unknown_format_and_a_foreign_directory_are_refused() {
     let (_temp, dir) = temp();
     drop(open(&dir));
     let path = dir.join("spool.json");
-    // A later release may seal it in another way, or not at all.
+    // A later release may use another checksum, or none.
     let later = br#"{"created":"","format":3,"min_reader":3,"name":"?"}"#;
     for text in [
         crate::sealed::encode(&serde_json::from_slice(later).unwrap()),
@@ -689,7 +690,7 @@ fn three_failures_in_a_row_fail_everything() {
     let (writer, _, fail) = open_faulty(&dir);
     fill(&writer, 0, 1);
     let error = ("sync arrows".to_owned(), std::io::ErrorKind::Other);
-    // The first failure is followed by the sync of what is cut back.
+    // The first failure is followed by the sync of the cut.
     fail.lock().unwrap().extend(vec![error; 4]);
     let told = Arc::new(Told::default());
     writer.append(block(3, 3), told.clone(), 7, Promise::Durable);
@@ -729,7 +730,7 @@ fn a_full_disk_is_waited_for() {
 }
 
 #[test]
-fn closing_a_stalled_writer_fails_what_is_not_durable() {
+fn closing_a_stalled_writer_fails_blocks_that_are_not_durable() {
     let (_temp, dir) = temp();
     let options = WriterOptions {
         budget: 40_000,

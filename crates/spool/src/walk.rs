@@ -1,7 +1,7 @@
 //! The groups of a spool in order, one segment open at a time, and the holes between them.
 //!
-//! A position belongs to a group, or to a hole: it is noted as lost, or below the start, or no segment has
-//! an entry for it. Whether the bytes of a group are sound shows when they are read.
+//! A position belongs to a group, or to a hole: it is noted as lost, or below the start, or no
+//! segment has an entry for it. Whether the bytes of a group are sound is found when they are read.
 
 mod listed;
 mod opened;
@@ -22,7 +22,7 @@ use crate::{
 /// The next step through a range of positions.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// A group, and its positions that are wanted.
+    /// A group, and its requested positions.
     Group {
         segment: Arc<Segment>,
         entry: Entry,
@@ -36,17 +36,17 @@ pub(crate) enum Step {
 #[derive(Debug)]
 pub(crate) struct Walk {
     listed: Arc<Listed>,
-    /// Positions that are noted as lost or damaged, in order and apart.
+    /// Positions that are noted as lost or damaged, in order and disjoint.
     losses: Vec<Loss>,
     at: u64,
     end: u64,
     /// Everything below counts as gone.
     start: u64,
-    /// Nothing above counts.
+    /// Everything above does not count.
     durable: u64,
     groups: Option<Groups>,
     held: Option<Entry>,
-    /// The last position for which the segments were listed anew.
+    /// The last position for which the segments were listed again.
     looked_at: Option<u64>,
     /// The last segment whose file was found to be cut.
     cut: Option<u64>,
@@ -75,7 +75,7 @@ impl Walk {
         })
     }
 
-    /// Walks a range that lay in one segment when it was planned.
+    /// Walks a range that was in one segment when it was planned.
     pub(crate) fn inside(
         listed: Arc<Listed>,
         segment: Segment,
@@ -102,7 +102,7 @@ impl Walk {
         &self.listed
     }
 
-    /// The first position that was not told yet.
+    /// The first position that was not returned yet.
     pub(crate) fn at(&self) -> u64 {
         self.at
     }
@@ -117,7 +117,7 @@ impl Walk {
         &self.losses
     }
 
-    /// Goes on at a later position.
+    /// Continues at a later position.
     pub(crate) fn go_to(&mut self, at: u64) {
         self.at = self.at.max(at);
     }
@@ -169,8 +169,8 @@ impl Walk {
         }))
     }
 
-    /// Returns the footer of the segment that begins at the next position, if it lies in the range as a whole and no
-    /// hole is known in it. [`go_to`](Self::go_to) its end passes over it.
+    /// Returns the footer of the segment that begins at the next position, if the whole segment
+    /// lies in the range and no hole is known in it. [`go_to`](Self::go_to) its end skips it.
     pub(crate) fn whole(&mut self) -> Result<Option<Entry>, SpoolError> {
         if self.at >= self.end || self.known_hole().is_some() || !self.must_enter() {
             return Ok(None);
@@ -187,13 +187,13 @@ impl Walk {
         Ok(whole.filter(|footer| footer.first == self.at && footer.end() <= most))
     }
 
-    /// Where the first group begins in the segment that was entered last.
+    /// The offset of the first group in the segment that was entered last.
     pub(crate) fn begin(&self) -> Result<Option<u64>, SpoolError> {
         let groups = self.groups.as_ref();
         groups.map_or(Ok(None), |groups| groups.segment.begin())
     }
 
-    /// Passes over positions of which it is known that no entry is missing.
+    /// Skips positions that are known to have all their entries.
     pub(crate) fn pass_whole(&mut self) {
         if self.known_hole().is_none() {
             let known = self.listed.whole_to(self.at);
@@ -218,14 +218,15 @@ impl Walk {
         })
     }
 
-    /// Where the next hole that is noted begins.
+    /// The begin of the next noted hole.
     fn next_loss(&self) -> u64 {
         let after = self.losses.partition_point(|loss| loss.to <= self.at);
         self.losses.get(after).map_or(u64::MAX, |loss| loss.from)
     }
 
-    /// Lists the segments anew before positions are called a hole: since they were listed a start of the writer
-    /// may have moved a group to a segment of its own. Whether that was still to be done at this position.
+    /// Lists the segments again before positions count as a hole: since they were listed a start of
+    /// the writer may have moved a group to a segment of its own. Returns whether this was the
+    /// first time at this position.
     fn looks_again(&mut self) -> bool {
         if self.looked_at.replace(self.at) == Some(self.at) {
             return false;
@@ -234,9 +235,9 @@ impl Walk {
         true
     }
 
-    /// Goes back to where a group begins that was told and is not in its file any more, if a new list of the
-    /// segments may tell where it is now: whether the next step is to be taken instead. Once for each file: the
-    /// writer cuts none twice.
+    /// Goes back to the begin of a group that was returned and is no longer in its file, if a new
+    /// list of the segments may show where it is now. Returns whether the next step must be taken
+    /// instead. Once for each file: the writer cuts none twice.
     pub(crate) fn looks_elsewhere(&mut self, segment: &Segment, entry: &Entry, from: u64) -> bool {
         if self.cut == Some(segment.first) || !segment.lacks(entry) {
             return false;
@@ -249,8 +250,8 @@ impl Walk {
     fn list_anew(&mut self) {
         self.listed.forget();
         (self.groups, self.held) = (None, None);
-        // A slice knows neither: it was planned by who did, and its end may be inside a group. Where they cannot
-        // be read, what it knows is enough.
+        // A slice knows neither: its planner did, and its end may be inside a group. If they cannot
+        // be read, the slice's own values suffice.
         self.start = self.start.max(self.listed.start().unwrap_or(0));
         self.durable = self.durable.max(self.listed.durable().unwrap_or(0));
     }
@@ -260,7 +261,7 @@ impl Walk {
         !self.groups.as_ref().is_some_and(is_inside)
     }
 
-    /// Opens the segment that may hold the next position; a hole where there is none.
+    /// Opens the segment that may hold the next position; a hole if there is none.
     fn enter(&mut self) -> Result<Option<Loss>, SpoolError> {
         let mut tries = 0;
         (self.groups, self.held) = (None, None);
@@ -296,7 +297,7 @@ impl Walk {
     }
 }
 
-/// Positions that cannot be read, found now.
+/// A loss of these positions, found now.
 pub(crate) fn loss(from: u64, to: u64, why: LossWhy) -> Loss {
     Loss {
         from,
@@ -306,10 +307,10 @@ pub(crate) fn loss(from: u64, to: u64, why: LossWhy) -> Loss {
     }
 }
 
-/// Tells `each` the entries of all sealed groups of a segment, in order, by their seals alone. `begin` is
-/// where the first group may begin, `len` the bytes to look at. Where no group begins, the search goes on at
-/// the next sector. A group that does not end within `len` is passed over. The groups' own bytes are not
-/// checked: see [`check_group`](crate::segment::check_group).
+/// Calls `each` with the entries of all sealed groups of a segment, in order, by their seals alone.
+/// `begin` is where the first group may begin, `len` the bytes to read. Where no group begins, the
+/// search continues at the next sector. A group that does not end within `len` is skipped. The
+/// groups' own bytes are not checked: see [`check_group`](crate::segment::check_group).
 ///
 /// # Errors
 /// `spool.io`, and those of `each`.
@@ -337,5 +338,5 @@ pub(crate) fn scan(
     Ok(())
 }
 
-/// Retirement goes on while we look, but not as fast as that.
+/// Retirement continues meanwhile, but not as fast as that.
 const MAX_TRIES: u32 = 8;

@@ -1,6 +1,6 @@
-//! The one writer of a spool: hands blocks to its thread and tells where it stands.
+//! The one writer of a spool: hands blocks to its thread and reports its state.
 //!
-//! The queue has no limit of its own: who appends holds the bytes under a memory budget until they
+//! The queue has no limit of its own: the caller holds the bytes under a memory budget until they
 //! are settled, and stops reading when that is used up.
 
 use std::{
@@ -32,14 +32,14 @@ pub struct Recovered {
     pub created: bool,
     /// The bytes of a torn tail that were cut off.
     pub cut_bytes: u64,
-    /// The position the next event gets.
+    /// The position that the next event gets.
     pub position: u64,
     /// Positions at the end that were published, or may have been, and whose events are gone.
     pub lost: Option<Lost>,
 }
 
 /// The one writer of a spool. Clones are handles of the same writer; when the last one is dropped
-/// without [`close`](Self::close), what is not durable yet fails.
+/// without [`close`](Self::close), blocks that are not durable yet fail.
 #[derive(Clone, Debug)]
 pub struct Writer {
     inner: Arc<Inner>,
@@ -50,9 +50,9 @@ impl Writer {
     /// torn tail.
     ///
     /// # Errors
-    /// `spool.locked` when another writer has it, `spool.corrupt` when something durable is damaged that
-    /// is not the end of the last segment, `spool.filesystem`, `spool.rights` when others can read it,
-    /// `spool.not_a_spool`, `spool.budget` below the smallest one, `spool.format`, `spool.io`.
+    /// `spool.locked` if another writer has it, `spool.corrupt` if durable data other than the end
+    /// of the last segment is damaged, `spool.filesystem`, `spool.rights` if other users can read
+    /// it, `spool.not_a_spool`, `spool.budget` below the smallest one, `spool.format`, `spool.io`.
     pub fn open(dir: &Path, options: WriterOptions) -> Result<(Self, Recovered), SpoolError> {
         let (budget, least) = (options.budget, WriterOptions::LEAST_BUDGET);
         if budget < least {
@@ -73,7 +73,7 @@ impl Writer {
         let lock = Lock::writer(&folder)?;
         filesystem::check(dir, options.allow_unsafe_filesystem)?;
         let state = match recovery::recover(&folder) {
-            // What is set aside is for this.
+            // The reserve is for this.
             Err(error) if error.is_full() && reserve::give_back(&folder) => {
                 recovery::recover(&folder)?
             }
@@ -120,8 +120,8 @@ impl Writer {
         ))
     }
 
-    /// Hands a block over. `settle` is told `token` once what is promised holds, or that it will not;
-    /// that may happen before this returns. Never blocks.
+    /// Hands a block over. `settle` receives `token` when the promise holds, or a failure; that may
+    /// happen before this returns. Never blocks.
     ///
     /// [`Promise::Committed`] without [`WriterOptions::acks`] is never kept: it fails at once.
     pub fn append(&self, block: Block, settle: Arc<dyn Settle>, token: u64, promise: Promise) {
@@ -133,8 +133,8 @@ impl Writer {
         }]);
     }
 
-    /// [`append`](Self::append)s blocks that arrived together, so that they are made durable and settled
-    /// together, if a group has room for them.
+    /// [`append`](Self::append)s blocks that arrived together, so that they become durable and
+    /// settled together, if they fit into a group.
     pub fn append_all(&self, blocks: impl IntoIterator<Item = Handed>) {
         let mut failed = Vec::new();
         let mut queue = self.inner.shared.lock();
@@ -151,7 +151,7 @@ impl Writer {
         }
     }
 
-    /// Where the writer stands.
+    /// The state and counters of the writer.
     pub fn stats(&self) -> WriterStats {
         let queue = self.inner.shared.lock();
         let queued_blocks = usize::try_from(queue.appended - queue.finished).unwrap_or(usize::MAX);
@@ -168,7 +168,7 @@ impl Writer {
         }
     }
 
-    /// Waits until what was appended before is durable; whether it was within `timeout`.
+    /// Waits until the earlier blocks are durable. Returns whether they were within `timeout`.
     pub fn flush(&self, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
         let mut queue = self.inner.shared.lock();
@@ -184,9 +184,9 @@ impl Writer {
         queue.stats.state != WriterState::Failed
     }
 
-    /// Makes durable what was appended, waits for the commits that were promised, all for at most
-    /// `timeout`, and lets go of the spool. What is not durable by then fails with `spool.closed`; what
-    /// is durable and not committed is told nothing more.
+    /// Makes the appended blocks durable, waits for the promised commits, all for at most
+    /// `timeout`, and releases the spool. A block that is not durable by then fails with
+    /// `spool.closed`; a durable block without its commit gets no more calls.
     pub fn close(self, timeout: Duration) {
         self.inner.end(timeout);
     }
@@ -279,7 +279,7 @@ mod tests {
         let writer = Writer::open(temp.path(), WriterOptions::default())
             .unwrap()
             .0;
-        // What a clock that was ahead by then left.
+        // The remains of a clock that was ahead by then.
         let ahead = now_us() + 3_600_000_000;
         writer.inner.shared.lock().last_us = ahead;
         append(&writer);

@@ -53,7 +53,7 @@ impl Values {
     }
 }
 
-/// Which rows are there, kept only from the first one on that is not.
+/// The validity of rows, stored only from the first null on.
 #[derive(Debug, Default)]
 pub(super) struct Validity {
     rows: usize,
@@ -85,8 +85,8 @@ impl Validity {
     }
 }
 
-/// The texts of each run, all of them so many times one after the other. Copied by doubling: text by
-/// text they would cost a fifth of reading everything.
+/// The texts of each run, repeated for its rows. Copied by doubling: text by text they would cost a
+/// fifth of reading everything.
 pub(super) fn texts<'a>(
     items: usize,
     runs: impl Iterator<Item = (usize, Vec<&'a str>)>,
@@ -136,7 +136,7 @@ pub(super) fn received_at(rows: usize, runs: &[Run]) -> TimestampMicrosecondArra
     TimestampMicrosecondArray::from(values).with_timezone("UTC")
 }
 
-/// Never null: what was not judged is no repeat, so that `where not repeat` leaves it in.
+/// Never null: an event that was not judged is no duplicate, so that `where not repeat` keeps it.
 pub(super) fn repeats(rows: usize, runs: &[Run]) -> BooleanArray {
     let mut bits = BooleanBufferBuilder::new(rows);
     for run in runs {

@@ -1,4 +1,4 @@
-//! Whether everything that a spool should hold is there and as it was written.
+//! Whether a spool is complete and unchanged.
 
 use crate::{
     Loss, Spool, SpoolError, consumers,
@@ -30,11 +30,12 @@ pub struct Report {
 }
 
 impl Spool {
-    /// Reads and checks everything that is durable, and both slots of the durable mark, and whether what
-    /// consumers still want is there. `progress` is told the events done and the events in all.
+    /// Reads and checks everything that is durable, both slots of the durable mark, and whether the
+    /// events that consumers still want are kept. `progress` receives the events done and the
+    /// events in all.
     ///
     /// # Errors
-    /// When the spool cannot be read at all; what is damaged stands in the report.
+    /// The spool cannot be read at all; damage is in the report.
     pub fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Report, SpoolError> {
         let (first, durable) = (self.first_kept()?, self.durable()?);
         let mut report = Report {
@@ -53,7 +54,7 @@ impl Spool {
                 Step::Hole(hole) => {
                     let is_noted = walk.losses().iter().any(|noted| noted.to == hole.to);
                     let Loss { from, to, .. } = hole;
-                    // Retention goes on meanwhile.
+                    // Retention continues meanwhile.
                     let from = from.max(self.listed.start()?);
                     if is_noted {
                         report.losses.push(hole);
@@ -102,7 +103,7 @@ impl Spool {
     /// Names consumers that want positions below the first kept one, and marks that cannot be read.
     fn wanted_and_gone(&self, first: u64, durable: u64) -> Result<Vec<String>, SpoolError> {
         let (mut problems, mut highest) = (Vec::new(), None);
-        // Events that went by age were meant to go.
+        // Events that went by age were removed on purpose.
         let noted = self.folder.root().read(RETIRED)?.unwrap_or_default();
         let noted = String::from_utf8_lossy(&noted).trim_end().parse().ok();
         let retired: u64 = noted.unwrap_or(0);
@@ -126,7 +127,7 @@ impl Spool {
                 Err(error) => problems.push(error.to_string()),
             }
         }
-        // Format 2 says itself where it begins.
+        // Format 2 names its first position itself.
         let is_said = Start::read(&self.folder)?.is_some();
         if first == durable && durable > retired && highest.is_none() && !is_said {
             problems.push(format!(

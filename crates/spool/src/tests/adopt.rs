@@ -1,4 +1,4 @@
-//! A copy becomes a spool of its own.
+//! A copy becomes an independent spool.
 
 use serde_json::{Value, json};
 
@@ -46,7 +46,7 @@ fn spools(batches: &[RecordBatch]) -> Vec<String> {
 }
 
 #[test]
-fn an_adopted_spool_goes_on_under_its_new_name() {
+fn an_adopted_spool_continues_under_its_new_name() {
     let (_temp, dir, old) = copied();
     let adopted = adopt(&dir, Access::default()).unwrap();
     assert_eq!(adopted.old, old);

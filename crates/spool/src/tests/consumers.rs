@@ -1,4 +1,4 @@
-//! Consumers: one live reader each, and a mark that nobody else moves.
+//! Consumers: one live reader each, and a mark that no other process moves.
 
 use serde_json::{Value, json};
 
@@ -41,7 +41,7 @@ fn lock_path(spool: &Spool, name: &str) -> PathBuf {
     spool.folder.dir().join(format!("consumers/{name}.lock"))
 }
 
-/// Changes what a mark says, under a checksum that fits.
+/// Changes the contents of a mark, with a matching checksum.
 fn edit(spool: &Spool, name: &str, change: impl FnOnce(&mut Value)) {
     let path = file(spool, name);
     let mut value: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -123,7 +123,7 @@ fn a_reader_waits_for_the_one_before() {
 }
 
 #[test]
-fn a_lease_makes_its_consumer_where_it_is_told_or_not_at_all() {
+fn a_lease_makes_its_consumer_at_the_given_position_or_not_at_all() {
     let (_temp, spool) = spool_of(6);
     let made = spool.lease("made", "", Duration::ZERO, Some(3)).unwrap();
     assert_eq!(mark(&spool, "made").committed, 3);
@@ -143,7 +143,7 @@ fn a_lease_makes_its_consumer_where_it_is_told_or_not_at_all() {
 }
 
 #[test]
-fn a_lease_says_who_holds_it_and_when_it_ended() {
+fn a_lease_names_its_holder_and_its_end() {
     let (_temp, spool) = spool_of(6);
     let held = lease(&spool, "prod");
     let consumer = mark(&spool, "prod");
@@ -259,7 +259,7 @@ fn a_lease_ends_with_a_seek_it_did_not_see() {
 }
 
 #[test]
-fn a_seek_tells_what_is_skipped_and_repeated() {
+fn a_seek_returns_the_skipped_and_repeated_events() {
     let (_temp, spool) = spool_of(9);
     spool.add_consumer("prod", 3).unwrap();
     let there = spool.seek_consumer("prod", 8).unwrap();
@@ -476,7 +476,7 @@ fn beside_retention<T: Send>(
 }
 
 #[test]
-fn a_mark_that_goes_back_waits_for_retention_and_is_refused_where_nothing_is_left() {
+fn a_mark_that_goes_back_waits_for_retention_and_is_refused_below_the_first_kept_position() {
     let fresh = || {
         let (temp, spool) = spool_of(9);
         spool.add_consumer("prod", 9).unwrap();
@@ -519,7 +519,7 @@ fn a_mark_that_goes_back_waits_for_retention_and_is_refused_where_nothing_is_lef
 }
 
 #[test]
-fn a_mark_that_goes_forward_waits_for_nobody() {
+fn a_mark_that_goes_forward_does_not_wait() {
     let (_temp, spool) = spool_of(9);
     let held = lease(&spool, "prod");
     let _marks = Lock::marks(&spool.folder).unwrap();
@@ -559,7 +559,7 @@ impl Mounted {
         is_mounted.then(|| Self(at.to_owned()))
     }
 
-    /// Takes all room that is left.
+    /// Takes all the space that is left.
     fn fill_up(&self) {
         use std::io::Write;
         let mut filler = fs::File::create(self.0.join("filler")).unwrap();

@@ -19,7 +19,7 @@ fn quick(dir: &Path) -> (Writer, Faults) {
     let fail = disk.fail.clone();
     let writer = Writer::open_on(dir, WriterOptions::default(), Arc::new(disk), QUICK);
     let writer = writer.unwrap().0;
-    // Its thread is through with what it does first.
+    // Its thread has finished its first work.
     writer.append(block(0, 0), Arc::new(Told::default()), 0, Promise::Durable);
     assert!(writer.flush(WAIT));
     (writer, fail)
@@ -48,7 +48,7 @@ fn three_failures_in_a_row_end_the_writer_and_two_do_not() {
         assert_eq!(writer.flush(WAIT), survives, "{step}");
         let state = writer.stats().state;
         assert_eq!(state == WriterState::Failed, !survives, "{step}");
-        // A flush may answer before that is told.
+        // A flush may return before that call.
         until("the news", || {
             let (settled, failed) = told.seen.lock().unwrap().clone();
             settled.len() + failed.len() > 0
@@ -111,7 +111,7 @@ fn a_sync_that_fails_once_is_not_believed_the_second_time() {
 }
 
 #[test]
-fn a_full_disk_is_said_once_acknowledges_nothing_and_goes_on_with_room() {
+fn a_full_disk_is_logged_once_acknowledges_nothing_and_continues_with_space() {
     for kind in [ErrorKind::StorageFull, ErrorKind::QuotaExceeded] {
         let (_temp, dir) = temp();
         let (writer, fail) = quick(&dir);
@@ -168,7 +168,7 @@ fn the_mark_is_published_again_when_that_failed() {
     let (writer, fail) = quick(&dir);
     fault(&fail, "publish mark", ErrorKind::Other, 3);
     fill(&writer, 0, 1);
-    // Nothing more is appended: the mark must come by itself.
+    // Nothing more is appended: the mark must be published by itself.
     let spool = Spool::open(&dir).unwrap();
     until("the mark", || spool.durable().unwrap() == 3);
     assert_eq!(lines("spool.mark_unpublished", &dir).len(), 1);
@@ -198,7 +198,7 @@ fn the_reserve_takes_room_gives_it_back_and_takes_it_again() {
     if reserve.is_whole() {
         return;
     }
-    // None was ever there: the way back does not want it.
+    // There was never one: the recovery does not wait for it.
     assert_eq!(reserve.room(), 0);
     for _ in 0..2 {
         reserve.take().unwrap();
@@ -208,7 +208,7 @@ fn the_reserve_takes_room_gives_it_back_and_takes_it_again() {
         assert!(reserve.is_whole());
         assert!(crate::reserve::give_back(&folder));
         assert!(!path.exists() && !reserve.is_whole());
-        // The way back wants it again.
+        // The recovery waits for it again.
         assert_eq!(reserve.room(), 1 << 20);
     }
 }
@@ -244,13 +244,13 @@ fn on_a_small_disk(at: &Path) -> Option<(Mounted, PathBuf, Writer)> {
 }
 
 #[test]
-fn a_disk_that_is_really_full_loses_nothing_and_goes_on_with_room() {
+fn a_really_full_disk_loses_nothing_and_continues_with_space() {
     keep();
     let temp = tempfile::tempdir().unwrap();
     let Some((mounted, dir, writer)) = on_a_small_disk(temp.path()) else {
         return;
     };
-    // What another program left: there is room for some groups.
+    // The remaining space is enough for some groups.
     let filler = mounted.0.join("filler");
     fs::write(&filler, vec![7; 100_000]).unwrap();
     let told = Arc::new(Told::default());
@@ -279,7 +279,7 @@ fn a_disk_that_is_really_full_loses_nothing_and_goes_on_with_room() {
 }
 
 #[test]
-fn a_group_goes_in_parts_where_there_is_no_room_for_all_of_it() {
+fn a_group_is_written_in_parts_if_it_does_not_fit_as_a_whole() {
     keep();
     let temp = tempfile::tempdir().unwrap();
     let Some((mounted, dir, writer)) = on_a_small_disk(temp.path()) else {
@@ -307,10 +307,10 @@ fn a_group_goes_in_parts_where_there_is_no_room_for_all_of_it() {
         writer.stats().state == WriterState::StalledDisk && free() < 60_000
     });
     assert_eq!(told.seen.lock().unwrap().0, [0]);
-    // Room stays for the mark, and what a consumer is done with is room too.
+    // Space stays for the mark, and for segments that a consumer has finished with.
     let spool = Spool::open(&dir).unwrap();
     until("the rest", || {
-        // While a group is tried there may be no room for the mark.
+        // While a group is tried there may be no space for the mark.
         let _ = spool.commit_mark("lake", spool.durable().unwrap());
         writer.flush(Duration::from_millis(1))
     });
@@ -356,7 +356,7 @@ fn a_rebuilt_mark_gives_no_position_out_twice() {
     fill(&writer, 0, 2);
     writer.close(WAIT);
     fill(&open(&dir), 6, 1);
-    // All that is left is a segment that was begun and holds nothing.
+    // Only a begun segment without any group is left.
     let segment = |first: u64| dir.join(format!("segments/{first:020}.arrows"));
     for path in [segment(0), segment(0).with_extension("idx")] {
         fs::remove_file(path).unwrap();

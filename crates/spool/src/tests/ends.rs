@@ -1,4 +1,4 @@
-//! The links that ended in order: kept, bounded, and of no harm when they are damaged.
+//! The links that ended in good order: kept, bounded, and harmless when they are damaged.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -33,13 +33,13 @@ fn links_that_ended_in_order_are_known_after_a_restart() {
     ends.note(&link(1));
     ends.note("a name that is no link's");
     ends.note(&link(2));
-    // Nothing is let go of, as when the process is killed.
+    // Nothing is released, as when the process is killed.
     std::mem::forget(ends);
     assert_eq!(noted(&dir), [link(1), link(2)]);
 }
 
 #[test]
-fn a_note_that_was_cut_is_none_and_the_next_one_stands_apart_from_it() {
+fn a_cut_note_does_not_count_and_the_next_one_is_separate() {
     let (_temp, dir) = filled();
     let path = dir.join("ends");
     fs::write(&path, format!("{}\n{}", link(1), &link(2)[..20])).unwrap();

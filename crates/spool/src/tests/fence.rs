@@ -30,7 +30,7 @@ fn append(writer: &Writer, first: u64) -> Arc<Told> {
 /// A way to damage a spool, with its name.
 type Way = (&'static str, fn(&Path));
 
-/// The code of the error that a link was told.
+/// The code of the error that a link received.
 fn refusal(told: &Told) -> &'static str {
     until("the news", || !told.seen.lock().unwrap().1.is_empty());
     let (settled, failed) = told.seen.lock().unwrap().clone();
@@ -48,7 +48,7 @@ fn a_writer_that_another_one_replaced_acknowledges_nothing() {
     let (_temp, dir) = temp();
     let first = open(&dir);
     fill(&first, 0, 2);
-    // A lock that is gone keeps nobody out.
+    // A removed lock has no effect.
     fs::remove_file(dir.join("lock")).unwrap();
     let second = open(&dir);
     assert_eq!(second.stats().durable, 6);
@@ -151,7 +151,7 @@ fn an_epoch_is_raised_until_no_older_writer_has_written_over_it() {
         (3, 3),
         "what it published counts"
     );
-    // Somebody who writes on after that is no writer of ours that was replaced.
+    // A process that still writes after that is not a replaced writer of ours.
     let (_temp, _, opened) = reopen([false, true].repeat(8));
     assert_eq!(opened.unwrap_err().code(), "spool.fenced");
 }
@@ -263,7 +263,7 @@ fn a_defect_on_the_commit_thread_fails_all_that_waits_and_frees_the_spool() {
     assert_eq!(refusal(&append(&writer, 9)), "spool.panic");
     let line = lines("spool.failed", &dir).remove(0);
     assert!(line.contains("a bug in a link"), "{line}");
-    // The lock goes with the thread; what was durable is kept.
+    // The lock is released with the thread; durable events are kept.
     until("the lock", || {
         Writer::open(&dir, WriterOptions::default()).is_ok()
     });
@@ -271,7 +271,7 @@ fn a_defect_on_the_commit_thread_fails_all_that_waits_and_frees_the_spool() {
 }
 
 #[test]
-fn a_copy_from_a_backup_is_noticed_by_what_its_consumers_have_read() {
+fn a_copy_from_a_backup_is_noticed_by_its_consumers_marks() {
     let (_temp, dir) = temp();
     let writer = open(&dir);
     fill(&writer, 0, 1);
@@ -312,7 +312,7 @@ fn a_copy_from_a_backup_is_noticed_by_what_its_consumers_have_read() {
 }
 
 #[test]
-fn a_mark_above_the_end_is_refused_and_mending_goes_on_above_it() {
+fn a_mark_above_the_end_is_refused_and_mending_continues_above_it() {
     let (_temp, dir) = temp();
     let writer = open(&dir);
     fill(&writer, 0, 2);
@@ -407,7 +407,7 @@ fn a_position_survives_the_loss_of_any_one_file_that_holds_it() {
 }
 
 #[test]
-fn what_a_failed_sync_left_is_not_believed_by_the_next_start() {
+fn the_next_start_does_not_trust_the_remains_of_a_failed_sync() {
     for kind in [ErrorKind::Other, ErrorKind::StorageFull] {
         let (_temp, dir) = temp();
         let disk = Recorder::default();
@@ -459,7 +459,7 @@ fn the_last_group_is_written_anew_before_it_is_trusted() {
         .position(|step| step == "rename arrows")
         .unwrap();
     assert_eq!(steps[renamed - 1], "sync tmp", "{steps:?}");
-    // Its group stands in a segment of its own now, which is read like any other.
+    // Its group is in a segment of its own now, which is read like any other.
     assert!(killed.join("segments/00000000000000000006.arrows").exists());
     fill(&writer, 9, 1);
     assert_eq!(
@@ -538,7 +538,7 @@ fn a_clock_that_is_set_removes_nothing_and_is_named() {
 }
 
 #[test]
-fn commits_do_not_wait_for_what_is_removed() {
+fn commits_do_not_wait_for_removals() {
     let (_temp, dir) = temp();
     let odd = Odd {
         removal: Duration::from_millis(20),
@@ -560,7 +560,7 @@ fn commits_do_not_wait_for_what_is_removed() {
     fill(&writer, 0, 100);
     let spool = Spool::open(&dir).unwrap();
     spool.commit_mark("etl", 300).unwrap();
-    // All of them go at once for readers; their files take four seconds.
+    // For readers all of them are gone at once; their files take four seconds.
     until("the start", || spool.first_kept().unwrap() >= 297);
     let begun = Instant::now();
     fill(&writer, 300, 20);
@@ -574,7 +574,7 @@ fn commits_do_not_wait_for_what_is_removed() {
 }
 
 #[test]
-fn mending_says_first_what_it_then_does_and_keeps_what_it_cuts() {
+fn mending_announces_its_steps_and_keeps_the_parts_it_cuts() {
     let (_temp, dir) = temp();
     let writer = open_segments(&dir, 4);
     writer.close(WAIT);
@@ -720,7 +720,7 @@ fn an_identity_that_is_damaged_or_missing_is_refused_and_made_anew() {
             Spool::open(&dir).map(drop).unwrap_err(),
         ];
         for error in errors.map(|error| error.code()) {
-            // A digit of the format may be what was damaged.
+            // A digit of the format may be the damaged byte.
             let is_digit = how.starts_with("bit") && error == "spool.format";
             assert!(error == code || is_digit, "{how}: {error}");
         }
@@ -747,7 +747,7 @@ fn an_identity_that_is_damaged_or_missing_is_refused_and_made_anew() {
     assert_eq!(read, (0..12).collect::<Vec<_>>());
     let text = fs::read_to_string(&path).unwrap();
     assert!(text.contains(&former.old), "{text}");
-    // Without a file that names a UUID there is nothing to go by.
+    // Without a file that names a UUID nothing can be rebuilt.
     fs::remove_file(&path).unwrap();
     fs::remove_file(dir.join("start")).unwrap();
     fs::remove_dir_all(dir.join("segments")).unwrap();

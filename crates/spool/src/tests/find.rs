@@ -200,7 +200,7 @@ fn a_clock_set_back_an_hour_does_not_set_times_back() {
     let writer = open(&dir);
     fill(&writer, 0, 2);
     writer.close(WAIT);
-    // What the writer left is an hour ahead of the clock that the next one looks at.
+    // The last writer's times are an hour ahead of the next writer's clock.
     let ahead = crate::now_us() + hour;
     let shape = vec![vec![vec![(3, ahead), (3, ahead + 1)]]];
     let (_made, made) = made_of(&shape);
@@ -245,7 +245,7 @@ fn a_retired_segment_is_not_looked_into() {
 }
 
 #[test]
-fn a_lag_counts_what_is_kept_above_a_position() {
+fn a_lag_counts_the_kept_events_above_a_position() {
     let shape = vec![
         vec![vec![(3, 10), (2, 20)], vec![(5, 30)]],
         vec![vec![(2, 40)]],

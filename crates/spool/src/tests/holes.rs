@@ -1,4 +1,4 @@
-//! Positions that are lost or damaged: named by whoever reads strictly, passed over by whoever asks for it.
+//! Positions that are lost or damaged: a strict reader names them, others may skip them.
 
 // One range is a list of ranges here.
 #![allow(clippy::single_range_in_vec_init)]
@@ -137,7 +137,7 @@ fn report(spool: &Spool) -> crate::Report {
 type Way<'a> = &'a dyn Fn(&mut Vec<u8>);
 
 #[test]
-fn a_strict_reader_delivers_what_is_before_a_removed_segment_and_names_it() {
+fn a_strict_reader_delivers_the_events_before_a_removed_segment_and_names_it() {
     let (_temp, spool) = made_of(&shape(3));
     remove(&spool, 9);
     let (found, failed) = strictly(&spool, 1..27);
@@ -189,7 +189,7 @@ fn segments_that_are_removed_at_the_ends_are_holes_too() {
 }
 
 #[test]
-fn everything_below_the_start_counts_as_gone_though_files_are_left() {
+fn everything_below_the_start_counts_as_gone_although_files_are_left() {
     let (_temp, spool) = made_of(&shape(3));
     let start = crate::start::Start::read(&spool.folder).unwrap().unwrap();
     let start = crate::start::Start {
@@ -240,7 +240,7 @@ fn a_damaged_group_is_named_by_its_positions_or_skipped() {
 }
 
 #[test]
-fn what_is_noted_is_a_loss_and_no_problem() {
+fn a_noted_range_is_a_loss_and_no_problem() {
     let (_temp, spool) = made_of(&shape(3));
     damage(&spool, 0, 1);
     remove(&spool, 9);
@@ -366,7 +366,7 @@ fn without_an_index_a_group_whose_head_is_damaged_is_a_hole() {
 }
 
 #[test]
-fn in_format_1_only_what_a_damaged_entry_named_is_a_hole() {
+fn in_format_1_only_the_positions_of_a_damaged_entry_are_a_hole() {
     let (_temp, spool) = made_in(&shape(3), 1);
     assert_eq!(strictly(&spool, 0..27).0, all(&[0..27]));
     assert_eq!(spool.epoch_at(4).unwrap(), None);
@@ -405,7 +405,7 @@ fn a_lost_tail_of_a_segment_is_a_hole() {
 }
 
 #[test]
-fn a_batch_ends_before_a_hole_or_goes_on_behind_it() {
+fn a_batch_ends_before_a_hole_or_continues_after_it() {
     let (_temp, spool) = made_of(&shape(3));
     remove(&spool, 9);
     for (rows, strict, lenient) in [
@@ -487,8 +487,8 @@ fn a_slice_that_was_damaged_since_it_was_planned_is_read_around_the_damage() {
     assert_eq!(gap_of(gone.err()), (1, 8));
 }
 
-/// A spool whose writer was killed behind three groups of three events in one segment. The next start moves the
-/// last one.
+/// A spool whose writer was killed after three groups of three events in one segment. The next
+/// start moves the last one.
 fn killed_behind_three_groups() -> (tempfile::TempDir, Spool) {
     let (temp, dir) = temp();
     let writer = open(&dir);
@@ -509,7 +509,7 @@ fn restart(spool: &Spool) {
 }
 
 #[test]
-fn a_group_that_a_start_moves_is_found_by_whoever_planned_or_began_before() {
+fn a_group_that_a_start_moves_is_found_by_earlier_plans_and_readers() {
     for on_loss in [OnLoss::Fail, OnLoss::Skip] {
         let options = ReadOptions {
             on_loss,
@@ -521,7 +521,7 @@ fn a_group_that_a_start_moves_is_found_by_whoever_planned_or_began_before() {
             assert_eq!(ranges(reader.skipped()), []);
             positions(&found)
         };
-        // Planned before, also inside of the group.
+        // Planned before, also inside the group.
         let (_temp, spool) = killed_behind_three_groups();
         let slices = [spool.slices(0..9, 1, 1), spool.slices(1..8, 1, 1)];
         let slices = slices.map(Result::unwrap).concat();
@@ -567,7 +567,7 @@ fn a_group_that_a_start_moves_is_no_problem_and_no_hole() {
 }
 
 #[test]
-fn what_retention_removes_meanwhile_is_no_problem() {
+fn a_removal_by_retention_during_verification_is_no_problem() {
     let (_temp, spool) = made_of(&shape(4));
     let mut is_retired = false;
     let mut progress = |_, _| {
@@ -609,7 +609,7 @@ fn each_group_says_which_writer_wrote_it() {
 }
 
 #[test]
-fn what_stands_above_the_durable_mark_is_not_read() {
+fn events_above_the_durable_mark_are_not_read() {
     let (_temp, spool) = made_of(&shape(2));
     publish(&dir_of(&spool), 12);
     assert_eq!(strictly(&spool, 0..12).0, all(&[0..12]));

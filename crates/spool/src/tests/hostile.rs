@@ -1,4 +1,4 @@
-//! Spools that somebody made to harm a reader: every number in them may lie, and every checksum is right.
+//! Spools made to harm a reader: every number in them may be wrong, and every checksum is right.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -54,13 +54,13 @@ impl Hostile {
         usize::try_from(entry.offset).unwrap()..usize::try_from(entry.byte_end()).unwrap()
     }
 
-    /// Where the head of the group ends: its bytes up to there are Arrow's message, zeros and the seal.
+    /// The end of the group's head: its bytes up to there are Arrow's message, zeros and the seal.
     fn head(&self) -> usize {
         let group = &self.segment[self.group()];
         8 + u32::from_le_bytes(group[4..8].try_into().unwrap()) as usize
     }
 
-    /// Writes the group with these changes, all checksums made right again, and reads it in every way.
+    /// Writes the group with these changes, repairs all checksums, and reads it in every way.
     fn read(&self, how: &str, change: impl FnOnce(&mut [u8]), lie: impl FnOnce(&mut Entry)) {
         let (mut bytes, mut index) = (self.segment.clone(), self.index.clone());
         let old = self.entry();
@@ -78,7 +78,7 @@ impl Hostile {
     }
 }
 
-/// The error that ends a reader of all events, if one does.
+/// The error that ends a reader of all events, if there is one.
 fn told(dir: &Path) -> Option<String> {
     let spool = Spool::open(dir).unwrap();
     let read = spool.read(&layouts(), 0..6, &ReadOptions::default());
@@ -86,8 +86,8 @@ fn told(dir: &Path) -> Option<String> {
     error.map(|error| error.to_string())
 }
 
-/// Reads a spool of six events in every way that there is. Each ends, with the events or with an error that
-/// names a file and a place in it.
+/// Reads a spool of six events in every way. Each reader ends, with the events or with an error
+/// that names a file and a place in it.
 fn every_reader(dir: &Path, how: &str) {
     let names_its_place = |error: &SpoolError| {
         let text = error.to_string();
@@ -171,7 +171,7 @@ const LIES: [i64; 9] = [
 ];
 
 #[test]
-fn a_group_that_nobody_changed_is_read_by_every_reader() {
+fn an_unchanged_group_is_read_by_every_reader() {
     Hostile::new().read("unchanged", |_| {}, |_| {});
 }
 
@@ -179,7 +179,7 @@ fn a_group_that_nobody_changed_is_read_by_every_reader() {
 fn no_number_in_the_head_of_a_group_makes_a_reader_panic() {
     let hostile = Hostile::new();
     let mut all = String::new();
-    // Behind the message stand zeros and the seal.
+    // Zeros and the seal follow the message.
     for at in (0..hostile.head().min(2_048)).step_by(2) {
         for lie in [0, 1, -1, 0x7FFF, 1 << 20] {
             let value = i32::to_le_bytes(lie);
@@ -191,7 +191,7 @@ fn no_number_in_the_head_of_a_group_makes_a_reader_panic() {
             }
         }
     }
-    // Each is found before Arrow looks at the group.
+    // Each is found before Arrow reads the group.
     for fault in [
         "bytes from byte",
         "bytes and needs",

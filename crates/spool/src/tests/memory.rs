@@ -1,10 +1,10 @@
-//! A reader holds no more at once than its memory, whatever a block says of itself.
+//! A reader holds no more at once than its memory, whatever a block claims.
 
 use super::*;
 use crate::LEAST_MEMORY;
 
-/// Events whose sizes stand in the body, four bytes each, as a decoder of an envelope would yield them. It keeps
-/// the most bytes that one call pushed before it was told to stop.
+/// Events whose sizes are in the body, four bytes each, as a decoder of an envelope would yield
+/// them. It keeps the most bytes that one call pushed before it was told to stop.
 #[derive(Default)]
 struct Inflating {
     most_pushed: Mutex<usize>,
@@ -67,7 +67,8 @@ fn options(memory: u64, threads: usize) -> ReadOptions {
     }
 }
 
-/// Reads everything; the events with their sizes, the largest batch in bytes, and the error at the end.
+/// Reads everything. Returns the events with their sizes, the largest batch in bytes, and the error
+/// at the end.
 fn read_all(
     dir: &Path,
     layout: &Arc<Inflating>,
@@ -97,7 +98,7 @@ fn read_all(
 
 #[test]
 fn a_block_that_inflates_to_more_than_the_memory_is_read_in_parts() {
-    // 60 MB in each of three blocks, which say that they have one byte.
+    // 60 MB in each of three blocks, which claim to have one byte.
     let sizes: Vec<u32> = (0..600).map(|at| 100_000 + at).collect();
     let (_temp, dir) = spool_of(3, &sizes);
     let expected: Vec<(i64, usize)> = (0..)
@@ -116,7 +117,7 @@ fn a_block_that_inflates_to_more_than_the_memory_is_read_in_parts() {
             most <= room && largest <= room,
             "{most} and {largest} of {room}"
         );
-        // A batch takes half of the room, and a call fills it.
+        // A batch takes half of the memory, and a call fills it.
         let calls = *layout.calls.lock().unwrap();
         assert!((30..=50).contains(&calls), "{calls} calls");
     }
@@ -139,7 +140,7 @@ fn a_block_that_is_too_large_for_one_of_several_threads_is_read_by_itself() {
     let (_temp, dir) = temp();
     let writer = open(&dir);
     let mut first = 0;
-    // Events of 20 MiB, of which a thread of four has room for none.
+    // Events of 20 MiB, none of which fits into a quarter of the memory.
     for sizes in [[1_000, 1_000], [20 << 20, 20 << 20], [2_000, 2_000]] {
         let body: Vec<u8> = sizes
             .iter()

@@ -1,10 +1,10 @@
-//! Files that are taken away under a running writer: nothing that would be lost is acknowledged.
+//! Files that are removed under a running writer: events that would be lost are not acknowledged.
 
 use super::recorder::Recorder;
 use super::*;
 use crate::{commit::Pace, disk::RealDisk};
 
-/// A way to take something away, and the file that is missed first.
+/// A way to remove files, and the file that is missed first.
 type Way = (&'static str, fn(&Path), &'static str);
 
 fn segment(dir: &Path) -> PathBuf {
@@ -88,9 +88,9 @@ const WAYS: &[Way] = &[
     ),
 ];
 
-/// Checks that a failure that names the file was told, and nothing else.
+/// Checks that a failure that names the file was reported, and nothing else.
 fn refused(told: &Told, (way, _, missed): &Way, dir: &Path) {
-    // A flush may answer before that is told.
+    // A flush may return before that call.
     until("the news", || !told.seen.lock().unwrap().1.is_empty());
     let (settled, failed) = told.seen.lock().unwrap().clone();
     assert_eq!(settled, Vec::<u64>::new(), "{way}");
@@ -106,7 +106,7 @@ fn refused(told: &Told, (way, _, missed): &Way, dir: &Path) {
 }
 
 #[test]
-fn nothing_is_settled_once_what_is_written_is_not_in_its_place() {
+fn nothing_is_settled_when_a_written_file_is_not_in_its_place() {
     keep();
     for way in WAYS {
         let (_temp, dir) = temp();
@@ -119,7 +119,7 @@ fn nothing_is_settled_once_what_is_written_is_not_in_its_place() {
         assert_eq!(writer.stats().state, WriterState::Failed, "{}", way.0);
         assert_eq!(writer.stats().durable, 3, "{}", way.0);
         refused(&told, way, &dir);
-        // And nothing that comes later.
+        // And no later block either.
         let told = Arc::new(Told::default());
         writer.append(block(3, 3), told.clone(), 2, Promise::Durable);
         assert_eq!(told.seen.lock().unwrap().1[0].code(), "spool.moved");
@@ -128,7 +128,7 @@ fn nothing_is_settled_once_what_is_written_is_not_in_its_place() {
 }
 
 #[test]
-fn what_goes_while_a_group_is_written_is_missed_before_it_is_settled() {
+fn a_file_removed_during_a_write_is_missed_before_the_group_is_settled() {
     keep();
     for step in ["write arrows", "sync arrows", "sync idx"] {
         for way in WAYS {
@@ -152,7 +152,7 @@ fn what_goes_while_a_group_is_written_is_missed_before_it_is_settled() {
 }
 
 #[test]
-fn what_waits_for_a_commit_is_given_up_when_its_events_are_gone() {
+fn blocks_that_wait_for_a_commit_fail_when_their_events_are_gone() {
     keep();
     for way in WAYS {
         let (_temp, dir) = temp();
@@ -209,7 +209,7 @@ fn a_link_to_where_the_directory_was_moved_is_the_same_place() {
 }
 
 #[test]
-fn segments_that_a_consumer_wants_and_that_are_gone_are_a_problem() {
+fn missing_segments_that_a_consumer_wants_are_a_problem() {
     let problems = |dir: &Path| {
         let spool = Spool::open(dir).unwrap();
         spool.verify(&mut |_, _| {}).unwrap().problems
@@ -227,7 +227,7 @@ fn segments_that_a_consumer_wants_and_that_are_gone_are_a_problem() {
         fs::remove_file(path).unwrap();
     };
     take_away(0);
-    // The spool says itself where it begins: what is missing behind that is a hole.
+    // The spool names its own start: a missing position above that is a hole.
     let found = problems(&dir);
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].contains("positions 0 to 3"), "{found:?}");
@@ -265,7 +265,7 @@ fn a_budget_in_which_nothing_works_is_refused_by_name() {
 }
 
 #[test]
-fn a_window_larger_than_the_budget_is_told_by_name_and_taken_when_nothing_else_is_kept() {
+fn a_window_larger_than_the_budget_is_reported_and_taken_when_nothing_else_is_kept() {
     keep();
     let (_temp, dir) = temp();
     let options = WriterOptions {
@@ -290,7 +290,7 @@ fn a_window_larger_than_the_budget_is_told_by_name_and_taken_when_nothing_else_i
 }
 
 #[test]
-fn a_consumer_that_acknowledges_and_is_gone_is_named_with_the_cure() {
+fn a_missing_consumer_that_acknowledges_is_named_with_the_cure() {
     keep();
     let (_temp, dir) = temp();
     let options = WriterOptions {
@@ -342,7 +342,7 @@ fn a_consumer_that_was_not_added_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_writer_that_waits_for_room_sees_that_its_files_are_gone() {
+fn a_writer_that_waits_for_space_notices_that_its_files_are_gone() {
     keep();
     for way in WAYS {
         let (_temp, dir) = temp();

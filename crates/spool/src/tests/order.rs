@@ -1,5 +1,5 @@
-//! The order of what is done to the disk, where durability rests on it; and limits that only the
-//! writer's own files show.
+//! The order of the disk steps on which durability depends; and limits that only the writer's own
+//! files show.
 
 use super::recorder::{Recorder, open_recorded};
 use super::*;
@@ -31,7 +31,7 @@ fn a_spool_is_created_name_by_name() {
         "sync tmp",
         "rename mark",
         "sync spool",
-        // The epoch is raised before anything is looked at.
+        // The epoch is raised before anything is read.
         "publish mark",
         "sync mark",
         "publish mark",
@@ -75,7 +75,7 @@ fn a_segment_is_ended_by_its_footer_and_the_mark_is_synced_last() {
 }
 
 #[test]
-fn what_is_lost_is_published_before_anything_is_cut() {
+fn lost_positions_are_published_before_anything_is_cut() {
     let (_temp, dir) = temp();
     let writer = open(&dir);
     fill(&writer, 0, 2);
@@ -89,7 +89,7 @@ fn what_is_lost_is_published_before_anything_is_cut() {
     let epoch = ["publish mark", "sync mark", "publish mark", "sync mark"];
     assert_eq!(steps[1..5], epoch, "the epoch");
     assert_eq!(steps[5..9], epoch, "what is lost");
-    // The segment and the index with what is left, each written anew.
+    // The segment and the index with the remaining groups, each rewritten.
     let anew = |what| ["remove tmp", "create tmp", "write tmp", "sync tmp", what];
     assert_eq!(steps[9..14], anew("rename losses"));
     assert_eq!(steps[14], "sync killed");
@@ -99,7 +99,7 @@ fn what_is_lost_is_published_before_anything_is_cut() {
 }
 
 #[test]
-fn what_a_failed_sync_left_is_cut_for_sure_and_first_where_it_is_named() {
+fn the_remains_of_a_failed_sync_are_certainly_cut_and_first_in_the_index() {
     for failing in ["sync arrows", "write idx", "sync idx"] {
         let (_temp, dir) = temp();
         let (writer, steps, fail) = open_faulty(&dir);
@@ -110,14 +110,14 @@ fn what_a_failed_sync_left_is_cut_for_sure_and_first_where_it_is_named() {
         fill(&writer, 3, 1);
         let steps = of_commits(taken(&steps));
         let failed = steps.iter().position(|step| step == failing).unwrap();
-        // An entry that outlived its group would tell of a loss.
+        // An entry that outlived its group would report a loss.
         let want = ["cut idx", "sync idx", "cut arrows", "sync arrows"];
         assert_eq!(steps[failed + 1..failed + 5], want, "{failing}");
     }
 }
 
 #[test]
-fn a_segment_that_failed_with_its_first_group_is_gone_before_its_name_is_used_again() {
+fn a_segment_that_failed_with_its_first_group_is_removed_before_its_name_is_used_again() {
     for failing in ["write arrows", "sync arrows", "write idx", "sync idx"] {
         let (_temp, dir) = temp();
         let (writer, steps) = failing_first_group(&dir, &[failing], None);
@@ -158,8 +158,8 @@ fn a_kill_while_a_failed_segment_is_removed_invents_no_loss() {
     }
 }
 
-/// A writer whose first segment begins well, and whose first group then meets these faults; its steps, and
-/// what happens at a later one.
+/// A writer whose first segment begins well, and whose first group then meets these faults. Returns
+/// its steps, and the outcome at a later one.
 fn failing_first_group(
     dir: &Path,
     faults: &[&str],
@@ -187,7 +187,7 @@ fn failing_first_group(
 }
 
 #[test]
-fn a_segment_goes_after_the_mark_that_stands_for_it() {
+fn a_segment_is_removed_after_the_mark_that_covers_it() {
     let (_temp, dir) = temp();
     let options = WriterOptions {
         budget: 30_000,
@@ -307,7 +307,7 @@ fn a_body_that_does_not_fit_its_checksum_is_a_problem() {
     let old = index::Entry::decode(&entries[64..160]).unwrap();
     let group = usize::try_from(old.offset).unwrap();
     let group = &mut bytes[group..];
-    // With a seal and an entry that fit the bytes as they are now.
+    // With a seal and an entry that match the current bytes.
     let crc = segment::crc_without_seal(&group[..old.length as usize]).unwrap();
     let new = index::Entry { crc, ..old };
     segment::seal_anew(group, &old, &new);

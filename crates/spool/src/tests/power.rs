@@ -1,5 +1,6 @@
-//! Power loss, death and rivalry of processes, and disks that fail. Everything that a spool does to its disk is
-//! recorded in a model of it, over many lives: what is read after each of them must be what was promised.
+//! Power loss, death and rivalry of processes, and disks that fail. Everything that a spool does to
+//! its disk is recorded in a model of it, over many lives: the events read after each of them must
+//! be those that were promised.
 //!
 //! ```text
 //! life ── closed, killed at any step, or its disk failed ──┬─ the power stays: the same files, cache and all
@@ -50,7 +51,7 @@ fn for_each_seed(share: u64, live: impl Fn(u64, &Path) + Sync) {
                     if seed >= end {
                         break;
                     }
-                    // The other histories go on; what failed was printed.
+                    // The other histories continue; the failed one was printed.
                     let live = AssertUnwindSafe(|| live(seed, base));
                     if std::panic::catch_unwind(live).is_err() {
                         failed.lock().unwrap().push(seed);
@@ -66,7 +67,7 @@ fn for_each_seed(share: u64, live: impl Fn(u64, &Path) + Sync) {
     );
 }
 
-/// After how many steps a process is killed: seldom never.
+/// The number of steps after which a process is killed: seldom never.
 fn lifetime(dice: &mut Dice) -> u64 {
     match dice.below(8) {
         0 => u64::MAX,
@@ -76,14 +77,14 @@ fn lifetime(dice: &mut Dice) -> u64 {
     }
 }
 
-/// The power goes: what is found then, in a directory of its own.
+/// The power fails. Returns the resulting disk, in a directory of its own.
 fn lose_power(world: Arc<World>, root: &Path, dice: &mut Dice) -> Arc<World> {
     let (image, history) = world.crash(dice);
     drop(world);
     World::new(root, &image, history, dice.fork())
 }
 
-/// Lives a few lives, each on what is left of the one before.
+/// Lives a few lives, each on the remains of the one before.
 fn lives(seed: u64, base: &Path) {
     let mut dice = Dice::new(seed);
     let acks = dice.once_in(2);
@@ -125,7 +126,8 @@ fn lives(seed: u64, base: &Path) {
     }
 }
 
-/// Lives one life, and then a short one on what each prefix of it leaves when the power goes there.
+/// Lives one life, and then a short one on the remains of each prefix of it, as if the power failed
+/// there.
 fn prefixes(seed: u64, base: &Path) {
     let mut dice = Dice::new(seed + 77_777);
     let whole = base.join(format!("whole-{seed}"));
@@ -164,7 +166,7 @@ fn prefixes(seed: u64, base: &Path) {
     }
 }
 
-/// One writer is held up at some step, or is not, while another one takes over; then both go on.
+/// One writer is held up at some step, or is not, while another one takes over; then both continue.
 fn rivals(seed: u64, base: &Path) {
     let mut dice = Dice::new(seed + 55_555);
     let acks = dice.once_in(3);
@@ -225,7 +227,7 @@ fn rivals(seed: u64, base: &Path) {
 }
 
 #[test]
-fn every_prefix_of_a_life_leaves_what_was_promised() {
+fn every_prefix_of_a_life_keeps_the_promises() {
     // Each has hundreds of prefixes.
     for_each_seed(100, prefixes);
 }

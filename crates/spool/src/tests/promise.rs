@@ -3,7 +3,7 @@
 use super::*;
 use crate::WriterStats;
 
-/// Tells apart what landed and what was settled.
+/// Distinguishes landed from settled blocks.
 #[derive(Default)]
 struct Both {
     settled: Told,
@@ -68,7 +68,7 @@ fn a_committed_block_is_settled_when_the_mark_has_passed_it() {
     assert_eq!(link.landed(), [0, 1, 2]);
     assert_eq!(held(&writer), (3, 9));
     assert_eq!(spool.durable().unwrap(), 9);
-    // A mark inside a block does not answer for it.
+    // A mark inside a block does not settle it.
     for (mark, want) in [
         (3, vec![0]),
         (5, vec![0]),
@@ -77,7 +77,7 @@ fn a_committed_block_is_settled_when_the_mark_has_passed_it() {
     ] {
         spool.commit_mark("etl", mark).unwrap();
         until("the settlement", || link.settled() == want);
-        // A later look must not tell more: the other link is told by one that comes after this mark.
+        // A later look must not settle more: a look after this mark notifies the other link.
         let probe = Arc::new(Both::default());
         writer.append(block(0, 0), probe.clone(), 0, Promise::Durable);
         until("the probe", || probe.settled() == [0]);
@@ -159,7 +159,7 @@ fn a_close_waits_for_the_commits_until_its_deadline() {
 }
 
 #[test]
-fn a_failed_disk_fails_what_waits_for_a_commit_too() {
+fn a_failed_disk_also_fails_blocks_that_wait_for_a_commit() {
     let (_temp, dir) = temp();
     drop(with_acks(&dir));
     let options = WriterOptions {
@@ -169,7 +169,7 @@ fn a_failed_disk_fails_what_waits_for_a_commit_too() {
     let (writer, _, fail) = recorder::open_recorded(&dir, options);
     let link = Arc::new(Both::default());
     append(&writer, &link, 0..1, Promise::Committed);
-    // The first failure is followed by the sync of what is cut back.
+    // The first failure is followed by the sync of the cut.
     for _ in 0..4 {
         let fault = ("sync arrows".to_owned(), std::io::ErrorKind::Other);
         fail.lock().unwrap().push(fault);

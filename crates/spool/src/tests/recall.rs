@@ -1,4 +1,4 @@
-//! Single blocks looked back at, repeats left out, digests made.
+//! Looking back at single blocks, leaving duplicates out, making digests.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -88,7 +88,7 @@ fn parts_are_digested_as_parts() {
 }
 
 #[test]
-fn what_was_retired_is_counted_and_passed_over() {
+fn retired_blocks_are_counted_and_skipped() {
     let (_temp, dir) = temp();
     let writer = spread(&dir);
     let spool = Spool::open(&dir).unwrap();
@@ -148,7 +148,7 @@ fn the_last_blocks_are_named_from_the_end_back() {
         ("tls:CN=a", "127.0.0.1")
     );
     assert_eq!(all[0].link, "link-1");
-    // Where a segment begins depends on what the groups took in.
+    // The begin of a segment depends on the sizes of the groups.
     let last = *crate::index::list(&spool.folder).unwrap().last().unwrap();
     let entries = entries(&spool, last, 33);
     let group = entries.last().unwrap();
@@ -171,7 +171,7 @@ fn a_group_is_checked_once_and_each_body_each_time() {
     let path = dir.join("segments/00000000000000000000.arrows");
     let mut bytes = fs::read(&path).unwrap();
     let end = usize::try_from(entries(&spool, 0, 3)[0].byte_end()).unwrap();
-    // The padding behind the last body belongs to the group and to no block.
+    // The padding after the last body belongs to the group and to no block.
     bytes[end - 1] ^= 1;
     fs::write(&path, &bytes).unwrap();
     assert_eq!(digests().unwrap().found.len(), 3);
@@ -221,7 +221,7 @@ fn repeats_are_left_out_and_positions_count_them() {
 }
 
 #[test]
-fn a_digest_stands_in_the_last_column_where_it_is_named() {
+fn a_digest_is_the_last_column_if_it_is_named() {
     let (_temp, dir) = temp();
     let writer = spread(&dir);
     let mut named = block(30, 3);

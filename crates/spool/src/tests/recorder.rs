@@ -1,4 +1,4 @@
-//! A disk that records each step, and fails those it is told to.
+//! A disk that records each step, and fails the requested ones.
 
 use std::{
     fs::File,
@@ -18,13 +18,13 @@ use crate::{
 /// without an extension. The extension of a temporary file is `tmp`.
 pub(super) type Steps = Arc<Mutex<Vec<String>>>;
 
-/// Steps that fail, once each, and how.
+/// Steps that fail, once each, and their errors.
 pub(super) type Faults = Arc<Mutex<Vec<(String, std::io::ErrorKind)>>>;
 
 /// Stands for EMFILE, which has no kind of its own.
 pub(super) const NO_DESCRIPTOR: std::io::ErrorKind = std::io::ErrorKind::ResourceBusy;
 
-/// The disk as it is, watched.
+/// The real disk, recorded.
 #[derive(Default)]
 pub(super) struct Recorder {
     pub(super) steps: Steps,
@@ -37,7 +37,7 @@ pub(super) struct Recorder {
     pub(super) removal: Duration,
 }
 
-/// A step, and what happens then.
+/// A step, and the function to call then.
 pub(super) type Hook = Arc<Mutex<Option<(String, Box<dyn FnOnce() + Send>)>>>;
 
 impl Recorder {
@@ -47,7 +47,7 @@ impl Recorder {
         let what = path.extension().unwrap_or(name).to_string_lossy();
         let what = if what == "durable" { "mark" } else { &what };
         if what == "lock" {
-            // Who holds a lock is a word to others, and nothing rests on it.
+            // The text of a lock informs others, and nothing depends on it.
             return Ok(());
         }
         let step = format!("{verb} {what}");

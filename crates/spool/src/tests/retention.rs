@@ -10,7 +10,7 @@ use crate::{
     watch,
 };
 
-/// Looks after things all the time.
+/// Checks all the time.
 const QUICK: Pace = Pace {
     sweep: Duration::from_millis(1),
     recheck: Duration::from_millis(1),
@@ -34,7 +34,7 @@ fn small() -> WriterOptions {
 }
 
 #[test]
-fn what_all_consumers_are_done_with_goes_at_its_age() {
+fn segments_that_all_consumers_have_finished_with_are_removed_at_their_age() {
     let (_temp, dir) = temp();
     let writer = quick(
         &dir,
@@ -58,14 +58,14 @@ fn what_all_consumers_are_done_with_goes_at_its_age() {
 }
 
 #[test]
-fn what_is_committed_stays_until_its_age() {
+fn committed_segments_stay_until_their_age() {
     let (_temp, dir) = temp();
     let writer = quick(&dir, small());
     let spool = Spool::open(&dir).unwrap();
     spool.commit_mark("etl", 0).unwrap();
     fill(&writer, 0, 5);
     spool.commit_mark("etl", 15).unwrap();
-    // Its line tells that sweeps went by.
+    // Its line shows that sweeps have run.
     spool.commit_mark("old", 15).unwrap();
     let path = dir.join("consumers/old.json");
     edit(&path, "\"seen\":\"20", "\"seen\":\"19");
@@ -74,7 +74,7 @@ fn what_is_committed_stays_until_its_age() {
 }
 
 #[test]
-fn the_greatest_age_takes_what_is_not_committed_and_names_who_loses_it() {
+fn the_maximum_age_removes_uncommitted_segments_and_names_the_losing_consumers() {
     let (_temp, dir) = temp();
     let options = WriterOptions {
         retain_max: Some(Duration::from_millis(1)),
@@ -92,7 +92,8 @@ fn the_greatest_age_takes_what_is_not_committed_and_names_who_loses_it() {
         line.contains("consumers=\"etl\"") && line.contains("from=0 to=3"),
         "{line}"
     );
-    // What was meant to go is no problem of the spool, whoever wanted it.
+    // Events that were removed on purpose are no problem of the spool, even if a consumer wanted
+    // them.
     until("the note", || dir.join("retired").exists());
     let problems = || spool.verify(&mut |_, _| {}).unwrap().problems;
     assert_eq!(problems(), Vec::<String>::new());
@@ -148,7 +149,7 @@ fn a_stall_names_the_consumer_that_holds_the_space_and_the_cure() {
     let writer = quick(&dir, options.clone());
     let spool = Spool::open(&dir).unwrap();
     let stall = |writer: &Writer, from: u64| {
-        // All at once: where the first segment ends does not depend on when the writer looks.
+        // All at once: the end of the first segment does not depend on when the writer looks.
         writer.append_all((from..from + 100).map(|at| Handed {
             block: block(at * 100, 100),
             settle: Arc::new(Told::default()),
@@ -168,7 +169,8 @@ fn a_stall_names_the_consumer_that_holds_the_space_and_the_cure() {
         line.contains("no consumer exists") && line.contains("consumers add"),
         "{line}"
     );
-    // The slow one first: what the fast one alone is done with would go at once.
+    // The slow one first: segments that only the fast one has finished with would be removed at
+    // once.
     spool.commit_mark("slow", 100).unwrap();
     spool.commit_mark("fast", spool.durable().unwrap()).unwrap();
     drop(writer);
@@ -254,7 +256,7 @@ fn model(
 
 proptest! {
     #[test]
-    fn retention_follows_its_model_and_spares_what_is_not_committed(
+    fn retention_follows_its_model_and_spares_uncommitted_segments(
         sizes in prop::collection::vec((1_u64..50, 0_i64..100), 0..12),
         marks in prop::collection::vec(0_u64..400, 0..4),
         free in 0_usize..12,
@@ -282,7 +284,7 @@ proptest! {
             gone += 1;
         }
         let rules = (age, most);
-        // A clock that was set back makes nothing older than new.
+        // A clock that was set back makes no event older than new.
         let clamped: Vec<_> = kept.iter().map(|(end, last)| (*end, (*last).min(now))).collect();
         prop_assert_eq!(gone, model(&clamped, lowest, free, now, rules));
     }

@@ -1,4 +1,4 @@
-//! A spool is its owner's, or its group's when that was asked for.
+//! A spool belongs to its owner, or to its group if requested.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 
@@ -146,7 +146,7 @@ fn a_group_handed_on_by_the_directory_stays_handed_on() {
     assert_eq!(bits(&dir.join("consumers")), 0o2770);
 }
 
-/// A file of somebody that no spool may change: its bytes, owner, group and mode.
+/// Another owner's file that no spool may change: its bytes, owner, group and mode.
 struct Victim {
     path: PathBuf,
     before: (Vec<u8>, u32, u32, u32),
@@ -270,7 +270,7 @@ fn a_link_that_is_planted_under_an_open_spool_is_refused_and_not_followed() {
 }
 
 #[test]
-fn a_pipe_in_a_spool_is_refused_and_nobody_waits_for_its_other_end() {
+fn a_pipe_in_a_spool_is_refused_without_waiting_for_its_other_end() {
     for name in ["durable", "lock", "spool.json", "consumers/prod.json"] {
         let (_temp, dir) = filled(false);
         let path = dir.join(name);
@@ -278,7 +278,7 @@ fn a_pipe_in_a_spool_is_refused_and_nobody_waits_for_its_other_end() {
         let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR);
         rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0).unwrap();
         let opened = Writer::open(&dir, WriterOptions::default());
-        // A mark that cannot be read keeps nobody from writing.
+        // An unreadable mark does not prevent writing.
         if name == "consumers/prod.json" {
             opened.unwrap().0.close(WAIT);
         } else {

@@ -1,4 +1,4 @@
-//! Many segments: what is asked for is looked at, and nothing else.
+//! Many segments: only the requested ones are read.
 
 use super::{
     find::{Shape, made_of, publish, put, segment_of},
@@ -130,7 +130,8 @@ fn the_segment_behind_one_that_failed_is_found_by_a_spool_that_stays_open() {
         positions(&read.collect::<Result<Vec<_>, _>>().unwrap())
     };
     assert_eq!(rows(0..3), [0, 1, 2]);
-    // The second group was written and never acknowledged: the next segment begins in front of it.
+    // The second group was written and never acknowledged: the next segment begins at its first
+    // position.
     let (bytes, index) = segment_of(&dir, &[vec![(1, 10)], vec![(6, 10)]], 3, 2, false);
     put(&dir.join("segments").join(segment_name(3)), &bytes);
     put(&dir.join("segments").join(index_name(3)), &index);

@@ -1,4 +1,4 @@
-//! The end of a spool torn or damaged at every byte: what is sound stays, what is gone is named, and no
+//! The end of a spool torn or damaged at every byte: sound groups stay, lost ones are named, and no
 //! position is given out twice.
 
 use std::io::ErrorKind;
@@ -12,8 +12,8 @@ use crate::{
 const SEGMENT: &str = "segments/00000000000000000000.arrows";
 const INDEX: &str = "segments/00000000000000000000.idx";
 
-/// A spool of three groups of three events, as a kill leaves it; the segment's and the index's length
-/// before the last group, and whether the mark names that.
+/// A spool of three groups of three events, as a kill leaves it; the segment's and the index's
+/// length before the last group, and whether the mark names that group.
 struct Killed {
     _temp: tempfile::TempDir,
     dir: PathBuf,
@@ -45,8 +45,8 @@ impl Killed {
         }
     }
 
-    /// Calls `check` with what recovery says for each way to damage `name` at or behind byte `from`:
-    /// cut there, or one bit of that byte turned.
+    /// Calls `check` with the result of recovery for each way to damage `name` at or after byte
+    /// `from`: cut there, or one bit of that byte flipped.
     fn at_every_byte(&self, name: &str, from: usize, check: impl Fn(&str, Writer, Recovered)) {
         let whole = fs::read(self.dir.join(name)).unwrap();
         for at in from..whole.len() {
@@ -62,8 +62,8 @@ impl Killed {
         }
     }
 
-    /// Recovery names what is lost. At every 29th byte also: what was sound is read, what is lost is a
-    /// gap, what comes next has new positions.
+    /// Recovery names the lost positions. At every 29th byte also: sound events are read, lost ones
+    /// are a gap, the next events have new positions.
     fn check_lost(&self, how: &str, writer: Writer, recovered: Recovered) {
         let lost = Some(Lost { from: 6, to: 9 });
         assert_eq!((recovered.position, recovered.lost), (9, lost), "{how}");
@@ -120,7 +120,7 @@ fn a_damaged_group_with_a_whole_entry_may_have_been_read_at_every_byte() {
 fn a_group_whose_entry_is_torn_is_found_by_its_seal_at_every_byte() {
     let spool = Killed::new(false);
     spool.at_every_byte(INDEX, spool.index, |how, writer, recovered| {
-        // An entry of which nothing was written: its group was never durable.
+        // An entry without any written byte: its group was never durable.
         let is_whole = how.contains("cut") && byte_of(how) == spool.index;
         let end = if is_whole { 6 } else { 9 };
         assert_eq!((recovered.position, recovered.lost), (end, None), "{how}");
@@ -164,7 +164,7 @@ fn a_segment_ended_in_good_order_loses_its_tail_the_same_way() {
 }
 
 #[test]
-fn a_lost_range_is_told_until_something_follows_and_goes_round_it() {
+fn a_lost_range_is_reported_until_events_follow_it() {
     let spool = Killed::new(true);
     let whole = fs::read(spool.dir.join(SEGMENT)).unwrap();
     fs::write(spool.dir.join(SEGMENT), &whole[..spool.segment + 9]).unwrap();
@@ -193,7 +193,7 @@ fn a_lost_range_is_told_until_something_follows_and_goes_round_it() {
 }
 
 #[test]
-fn a_spool_that_lost_its_only_group_goes_on_behind_it() {
+fn a_spool_that_lost_its_only_group_continues_after_it() {
     let (_temp, dir) = temp();
     fill(&open(&dir), 0, 1);
     let bytes = fs::read(dir.join(SEGMENT)).unwrap();
@@ -206,12 +206,12 @@ fn a_spool_that_lost_its_only_group_goes_on_behind_it() {
     assert_eq!(positions(&batches(&dir, 3..6, 1, 9)), [3, 4, 5]);
     let error = read_error(&Spool::open(&dir).unwrap(), 0..6);
     assert_eq!(error.code(), "spool.gap");
-    // The rest of it is kept aside.
+    // The rest of it is moved to `lost+found`.
     assert!(dir.join("lost+found/00000000000000000000.arrows").exists());
 }
 
 #[test]
-fn a_lost_position_is_not_filled_with_what_a_failed_write_left() {
+fn a_lost_position_is_not_filled_with_the_remains_of_a_failed_write() {
     let (_temp, dir) = temp();
     let (writer, _, fail) = open_faulty(&dir);
     fill(&writer, 0, 1);
@@ -241,14 +241,14 @@ fn a_group_that_could_not_be_cut_does_not_come_back_under_a_lost_position() {
     fail.lock().unwrap().extend(faults);
     fill(&writer, 3, 1);
     drop(writer);
-    // The group stands in both segments, and only the second one was acknowledged.
+    // The group is in both segments, and only the second one was acknowledged.
     let second = dir.join("segments/00000000000000000003.arrows");
     let bytes = fs::read(&second).unwrap();
     fs::write(&second, &bytes[..bytes.len() / 2]).unwrap();
     let recovered = Writer::open(&dir, WriterOptions::default()).unwrap().1;
     let lost = Some(Lost { from: 3, to: 6 });
     assert_eq!((recovered.position, recovered.lost), (6, lost));
-    // It is gone from the first one too: the list of losses is not all that hides it.
+    // It is gone from the first one too: it is not hidden by the list of losses alone.
     assert_eq!(
         fs::metadata(dir.join(SEGMENT)).unwrap().len(),
         2 * 4_096 + 8
@@ -288,7 +288,8 @@ fn a_position_that_an_empty_segment_names_outlives_its_removal() {
     fill(&writer, 3, 1);
     let killed = dir.with_extension("killed");
     copy(&dir, &killed);
-    // A new segment was begun at 6; then the power went, and took the second group of the first one with it.
+    // A new segment was begun at 6; then the power failed, and took the second group of the first
+    // one with it.
     let folder = folder_on(&killed, Arc::new(RealDisk));
     let identity = Identity::read(&folder).unwrap().unwrap();
     Active::begin(&folder, &IndexHeader::new(identity.uuid, 6, 1), 1 << 32, 0).unwrap();

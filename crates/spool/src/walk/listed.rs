@@ -1,4 +1,4 @@
-//! Which segments a spool has: listed once, then kept up to date by looking only for new ones.
+//! The list of a spool's segments: made once, then kept up to date by looking for new ones only.
 
 use std::{
     collections::BTreeSet,
@@ -26,25 +26,25 @@ pub(crate) struct Listed {
 
 #[derive(Debug, Default)]
 struct State {
-    /// First positions, in order; `None` until they are asked for.
+    /// First positions, in order; `None` until they are requested.
     firsts: Option<Vec<u64>>,
     /// Every segment that begins below is listed.
     seen: u64,
     /// Whether a list was found to be wrong.
     is_stale: bool,
-    /// Positions of which it is known that no entry is missing.
+    /// Positions that are known to have all their entries.
     whole: Range<u64>,
     /// The entries of the last segment that were taken from its seals.
     rebuilt: Option<Rebuilt>,
-    /// Segments whose rebuilt index was told.
+    /// Segments whose rebuilt index was logged.
     said: BTreeSet<u64>,
 }
 
-/// The entries of a segment by its seals.
+/// The entries of a segment from its seals.
 #[derive(Debug, Clone)]
 pub(crate) struct Rebuilt {
     pub(crate) first: u64,
-    /// The bytes of the segment that were looked at.
+    /// The bytes of the segment that were scanned.
     pub(crate) len: u64,
     pub(crate) entries: Arc<[Entry]>,
 }
@@ -52,18 +52,18 @@ pub(crate) struct Rebuilt {
 /// The segment that may hold a position, and the next one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
-    /// The last first position that is not above.
+    /// The last first position at or below it.
     pub(crate) first: Option<u64>,
-    /// The first first position above.
+    /// The first first position above it.
     pub(crate) next: Option<u64>,
 }
 
-/// The next segment behind the last one that is listed.
+/// The next segment after the last listed one.
 enum Behind {
     Segment(u64),
-    /// Nothing below the durable position.
+    /// There is none below the durable position.
     Nothing,
-    /// Only listing tells.
+    /// A new list is needed.
     Unknown,
 }
 
@@ -92,7 +92,7 @@ impl Listed {
         self.uuids.first().map_or("", String::as_str)
     }
 
-    /// The first position that is kept: by the file `start`, or by the first segment where there is no file.
+    /// The first kept position: by the file `start`, or by the first segment if there is no file.
     pub(crate) fn first_kept(&self, durable: u64) -> Result<u64, SpoolError> {
         if let Some(found) = self.read_start()? {
             return Ok(found.first.min(durable));
@@ -101,12 +101,13 @@ impl Listed {
         Ok(first.map_or(durable, |first| first.min(durable)))
     }
 
-    /// Up to where positions count as gone by the file `start`; 0 where there is no file.
+    /// The position below which everything counts as gone by the file `start`; 0 if there is no
+    /// file.
     pub(crate) fn start(&self) -> Result<u64, SpoolError> {
         Ok(self.read_start()?.map_or(0, |found| found.first))
     }
 
-    /// The position below which every event is durable, by the mark as it stands now.
+    /// The position below which every event is durable, by the current mark.
     pub(crate) fn durable(&self) -> Result<u64, SpoolError> {
         let root = self.folder.root();
         let mark = Mark::read(&root.read_file(MARK)?, &root.join(MARK))?;
@@ -117,7 +118,7 @@ impl Listed {
         Start::read_of(&self.folder, self.uuid(), |uuid| self.knows(uuid))
     }
 
-    /// The first segment that is still there.
+    /// The first segment that still exists.
     fn first(&self, durable: u64) -> Result<Option<u64>, SpoolError> {
         let mut state = self.up_to(durable)?;
         let firsts = state.firsts.get_or_insert_default();
@@ -151,7 +152,7 @@ impl Listed {
         Ok(firsts.get(from..to).unwrap_or_default().to_vec())
     }
 
-    /// Lists anew at the next look: a segment was not where it was listed.
+    /// Lists again at the next look: a segment was not in its listed place.
     pub(crate) fn forget(&self) {
         let mut state = self.lock();
         state.firsts = None;
@@ -159,7 +160,7 @@ impl Listed {
         state.whole = 0..0;
     }
 
-    /// Drops segments of which nothing is kept.
+    /// Drops segments below the start.
     pub(crate) fn drop_below(&self, start: u64) {
         if let Some(firsts) = &mut self.lock().firsts {
             let above = firsts.partition_point(|first| *first <= start);
@@ -167,13 +168,13 @@ impl Listed {
         }
     }
 
-    /// How far positions from `at` on are known to be without a missing entry.
+    /// The end of the positions from `at` on that are known to have all their entries.
     pub(crate) fn whole_to(&self, at: u64) -> u64 {
         let whole = self.lock().whole.clone();
         if whole.contains(&at) { whole.end } else { at }
     }
 
-    /// Notes positions in which no entry is missing.
+    /// Notes positions that have all their entries.
     pub(crate) fn note_whole(&self, range: Range<u64>) {
         let whole = &mut self.lock().whole;
         if range.start > whole.end || range.end < whole.start || whole.is_empty() {
@@ -191,7 +192,7 @@ impl Listed {
         known.map(|known| Arc::clone(&known.entries))
     }
 
-    /// Keeps what was taken from a segment's seals; whether that is the first time.
+    /// Keeps the entries from a segment's seals. Returns whether that is the first time.
     pub(crate) fn note_rebuilt(&self, rebuilt: Rebuilt) -> bool {
         let mut state = self.lock();
         if state.said.len() >= MOST_SAID {
@@ -221,7 +222,7 @@ impl Listed {
         }
     }
 
-    /// Whether the segments were asked for.
+    /// Whether the segments were requested.
     #[cfg(test)]
     pub(crate) fn is_listed(&self) -> bool {
         self.lock().firsts.is_some()
@@ -235,7 +236,7 @@ impl Listed {
         self.folder.segments()?.has(&segment_name(first))
     }
 
-    /// The list with every segment that holds something below `durable`.
+    /// The list with every segment that has positions below `durable`.
     fn up_to(&self, durable: u64) -> Result<MutexGuard<'_, State>, SpoolError> {
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -261,7 +262,7 @@ impl Listed {
         Ok(guard)
     }
 
-    /// Takes over what another look at this spool in this process had listed.
+    /// Takes over the list of another spool object in this process.
     fn remember(&self, state: &mut State, durable: u64) -> Result<(), SpoolError> {
         let key = self.folder.segments()?.key()?;
         let Ok(remembered) = REMEMBERED.try_lock() else {
@@ -282,8 +283,8 @@ impl Listed {
         Ok(())
     }
 
-    /// Looks for the segment behind the last one that is listed. It begins where that one was ended, or
-    /// where a group ends behind which nothing was acknowledged, at `seen` or above.
+    /// Looks for the segment after the last listed one. It begins where that one was ended, or at
+    /// the end of a group after which nothing was acknowledged, at `seen` or above.
     fn behind(&self, last: u64, seen: u64, durable: u64) -> Result<Behind, SpoolError> {
         let index = match Index::open(self.folder.segments()?, last) {
             Ok(index) => index,
@@ -371,30 +372,30 @@ impl Drop for Listed {
     }
 }
 
-/// Listings of spools that are not open any more, for readers that open their spool for each batch.
+/// Lists of spools that are not open any more, for readers that open their spool for each batch.
 #[derive(Debug)]
 struct Remembered {
-    /// Of the directory of segments.
+    /// The key of the directory of segments.
     key: Key,
     uuid: String,
     firsts: Vec<u64>,
     seen: u64,
 }
 
-/// Of the last spools that were closed.
+/// Lists of the last spools that were closed.
 static REMEMBERED: Mutex<Vec<Remembered>> = Mutex::new(Vec::new());
 
 /// A list of a megabyte at 100,000 segments.
 const MOST_REMEMBERED: usize = 8;
 
-/// Fewer segments are listed as quickly as they are remembered.
+/// Listing fewer segments is as quick as remembering them.
 const MANY: usize = 1_024;
 
 /// Entries read at once.
 pub(crate) const CHUNK: u64 = 256;
 
-/// Groups behind which a segment is looked for before all are listed: a few milliseconds.
+/// Groups after which a segment is looked for before all are listed: a few milliseconds.
 const MOST_LOOKS: u64 = 2_048;
 
-/// Segments whose damage is told once; more are told again.
+/// Segments whose damage is logged once; more are logged again.
 const MOST_SAID: usize = 1_024;

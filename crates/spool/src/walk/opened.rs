@@ -1,4 +1,4 @@
-//! One segment, open for reading: its entries by number or by position, its bytes when they are asked for.
+//! One segment, open for reading: its entries by number or by position, its bytes on request.
 
 use std::{fs::File, io, path::PathBuf, sync::Arc, sync::OnceLock};
 
@@ -25,11 +25,12 @@ pub(crate) struct Segment {
     file: OnceLock<File>,
 }
 
-/// Where the entries of a segment are looked up.
+/// The source of a segment's entries.
 #[derive(Debug)]
 enum Entries {
     Index(Index),
-    /// The index is missing or damaged: what the segment's seals say, and the header at its beginning.
+    /// The index is missing or damaged: the entries of the segment's seals, and the header at its
+    /// beginning.
     Seals(Arc<[Entry]>, Option<IndexHeader>),
 }
 
@@ -50,7 +51,7 @@ impl Segment {
         }
     }
 
-    /// The same, whatever spool it is of.
+    /// The same, also for a segment of another spool.
     pub(crate) fn open_any(listed: &Listed, first: u64) -> Result<Self, SpoolError> {
         let folder = listed.folder();
         let (segments, name) = (folder.segments()?, segment_name(first));
@@ -80,7 +81,7 @@ impl Segment {
         Ok(opened)
     }
 
-    /// The same segment, read by its seals; `None` where that was done, or it has none.
+    /// The same segment, read by its seals; `None` if that was done, or it has none.
     fn anew(&self, listed: &Listed) -> Result<Option<Self>, SpoolError> {
         match &self.entries {
             Entries::Index(index) if index.header.is_sealed() => {}
@@ -153,7 +154,7 @@ impl Segment {
         Ok(self.file.get_or_init(|| file))
     }
 
-    /// Whether the file is there and ends before the group does: somebody has cut it.
+    /// Whether the file exists and ends before the group does: it was cut.
     pub(crate) fn lacks(&self, entry: &Entry) -> bool {
         self.len().is_ok_and(|len| len < entry.byte_end())
     }
@@ -164,7 +165,7 @@ impl Segment {
         Ok(meta.len())
     }
 
-    /// The entries from this number on, at most so many; those that are not sound are `None`.
+    /// At most so many entries from this number on; an unsound one is `None`.
     fn entries(&self, from: u64, most: u64) -> Result<Vec<Option<Entry>>, SpoolError> {
         match &self.entries {
             Entries::Index(index) => index.entries(from, most),
@@ -190,7 +191,7 @@ impl Segment {
             let middle = u64::midpoint(from, to);
             let mut probe = index.entries(middle, 1)?;
             if probe.first().is_none_or(Option::is_none) {
-                // One that is not sound says nothing: the next sound one does.
+                // An unsound entry decides nothing: the next sound one does.
                 probe = index.entries(middle, PROBE.min(to - middle))?;
             }
             let found = (middle..).zip(probe).find_map(|(at, one)| Some((at, one?)));
@@ -204,7 +205,7 @@ impl Segment {
         Ok(from)
     }
 
-    /// Where the first group begins.
+    /// The offset of the first group.
     pub(crate) fn begin(&self) -> Result<Option<u64>, SpoolError> {
         let first = self.entries(0, 1)?.pop().flatten();
         Ok(first.map(|entry| entry.offset))
@@ -237,7 +238,7 @@ impl Segment {
         Ok((groups.segment, all))
     }
 
-    /// The footer of a segment that was ended in good order and of which no entry below its end is missing.
+    /// The footer of a segment that was ended in good order and has all entries below its end.
     pub(crate) fn whole(&self) -> Result<Option<Entry>, SpoolError> {
         let Entries::Index(index) = &self.entries else {
             return Ok(None);
@@ -261,11 +262,11 @@ pub(crate) struct Groups {
     /// The number of the next entry to be read.
     number: u64,
     chunk: std::vec::IntoIter<Option<Entry>>,
-    /// Up to where groups were told.
+    /// The end of the groups that were returned.
     at: u64,
     /// A group that ends above does not count.
     pub(crate) limit: u64,
-    /// Where the last group that was told ends in the file.
+    /// The end of the last returned group in the file.
     byte_end: u64,
     ended: bool,
     /// Whether an entry was not sound.
@@ -288,7 +289,7 @@ impl Groups {
         })
     }
 
-    /// The next group. Entries that are not sound are looked up in the segment's seals.
+    /// The next group. Unsound entries are looked up in the segment's seals.
     pub(crate) fn next(&mut self, listed: &Listed) -> Result<Option<Entry>, SpoolError> {
         while self.at < self.limit {
             let Some(next) = self.chunk.next() else {
@@ -320,7 +321,7 @@ impl Groups {
         Ok(None)
     }
 
-    /// Goes on by the segment's seals; whether it has any that were not looked at.
+    /// Continues with the segment's seals. Returns whether it has any that were not read.
     fn turn_to_seals(&mut self, listed: &Listed) -> Result<bool, SpoolError> {
         let Some(anew) = self.segment.anew(listed)? else {
             return Ok(false);
@@ -331,7 +332,7 @@ impl Groups {
         Ok(true)
     }
 
-    /// Returns the fate of the positions before a group that was told.
+    /// Returns the fate of the positions before a returned group.
     pub(crate) fn why_between(&self) -> LossWhy {
         if self.segment.is_rebuilt() || self.is_damaged {
             LossWhy::Corrupt
@@ -340,12 +341,12 @@ impl Groups {
         }
     }
 
-    /// Returns the fate of the positions behind the last group.
+    /// Returns the fate of the positions after the last group.
     pub(crate) fn why_behind(&self) -> LossWhy {
         let is_sealed = |header: &IndexHeader| header.is_sealed();
         let is_sealed = self.segment.header().is_none_or(is_sealed);
         if self.ended && !self.is_damaged {
-            // Format 2 notes what its recovery lost; format 1 noted nothing.
+            // Format 2 notes the losses of its recovery; format 1 noted nothing.
             return if is_sealed {
                 LossWhy::Removed
             } else {
@@ -362,5 +363,5 @@ impl Groups {
     }
 }
 
-/// Entries in a row that are looked at where one is not sound.
+/// Entries in a row that are read when one is not sound.
 const PROBE: u64 = 64;

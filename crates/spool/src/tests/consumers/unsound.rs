@@ -118,7 +118,7 @@ fn positions_below_a_mark_are_never_given_out_again() {
 }
 
 #[test]
-fn a_mark_that_cannot_be_read_keeps_nobody_from_writing() {
+fn an_unreadable_mark_does_not_prevent_writing() {
     let (_temp, spool) = spool_of(9);
     spool.add_consumer("prod", 9).unwrap();
     fs::write(file(&spool, "prod"), "[]").unwrap();
@@ -179,7 +179,7 @@ fn each_flipped_bit_of_a_lease_ends_its_reader_and_is_obeyed_by_none() {
         assert!(error.to_string().contains("prod.lock"), "{error}");
     }
     drop(held);
-    // What power loss may leave as well: the mark counts.
+    // Another result of power loss: the mark counts.
     assert_eq!(lease(&spool, "prod").generation(), 2);
     assert_eq!(mark(&spool, "prod").committed, 0);
     fs::write(&path, b"{\"generation\":77,\"format\":2").unwrap();

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Something that happened and obliges the spool from then on.
+/// An event that obliges the spool from then on.
 #[derive(Debug, Clone)]
 pub(super) enum Fact {
     /// Events with consecutive numbers have these positions: they were promised, or a reader saw them.
@@ -14,7 +14,7 @@ pub(super) enum Fact {
     },
     /// A consumer's mark is about to be written, or removed.
     Trying(String, Option<u64>),
-    /// It is written for sure, or gone.
+    /// It is certainly written, or removed.
     Done(String, Option<u64>),
     /// Whether events may go for their age from now on.
     Ages(bool),
@@ -24,11 +24,12 @@ pub(super) enum Fact {
 pub(super) struct History {
     /// The number of the event at each position that was promised or read.
     events: BTreeMap<u64, u64>,
-    /// The possible marks of each consumer: the last one that was written for sure, and later ones.
+    /// The possible marks of each consumer: the last one that was certainly written, and later
+    /// ones.
     marks: BTreeMap<String, BTreeSet<Option<u64>>>,
     /// The highest mark that was ever tried.
     highest: BTreeMap<String, u64>,
-    /// The highest position at which the spool may begin for what consumers have done.
+    /// The highest position at which the spool may begin, by the consumers' actions.
     allowed_start: u64,
     may_age: bool,
     /// Whether a sync ever failed.
@@ -84,7 +85,7 @@ impl History {
         lowest.or_else(maybe)
     }
 
-    /// The names of the consumers that exist for sure.
+    /// The names of the consumers that certainly exist.
     pub(super) fn consumers(&self) -> Vec<String> {
         let exists = |(_, marks): &(&String, &BTreeSet<_>)| !marks.contains(&None);
         self.marks
@@ -94,7 +95,7 @@ impl History {
             .collect()
     }
 
-    /// The names of the consumers that exist, perhaps.
+    /// The names of the consumers that may exist.
     pub(super) fn all_consumers(&self) -> Vec<String> {
         let may_exist = |(_, marks): &(&String, &BTreeSet<_>)| marks.iter().any(Option::is_some);
         self.marks
@@ -116,7 +117,7 @@ impl History {
         self.highest.get(name).copied().unwrap_or(0)
     }
 
-    /// Whether the spool may begin there.
+    /// Checks that the spool may begin there.
     pub(super) fn check_start(&mut self, first: u64) -> Result<(), String> {
         if self.may_age {
             self.allowed_start = self.allowed_start.max(first);

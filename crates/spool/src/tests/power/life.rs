@@ -1,4 +1,5 @@
-//! One process on one spool: it recovers, is looked at, appends, and moves marks, until it ends or is killed.
+//! One process on one spool: it recovers, is checked, appends, and moves marks, until it ends or is
+//! killed.
 
 use std::{
     collections::BTreeMap,
@@ -22,7 +23,7 @@ use crate::{
 /// The consumer whose commits acknowledge, where there is one.
 pub(super) const ACKS: &str = "etl";
 
-/// Tells the world what was promised, unless the process is dead by then.
+/// Tells the world of settled promises, unless the process is dead by then.
 struct Promised {
     seam: Seam,
     first: u64,
@@ -58,7 +59,7 @@ pub(super) struct Life {
     pub(super) world: Arc<World>,
     pub(super) control: Arc<Control>,
     pub(super) dice: Dice,
-    /// Which life of which seed it is.
+    /// The number of the life and the seed, for messages.
     pub(super) story: String,
     pub(super) acks: bool,
     /// The next event's number; each is used once.
@@ -104,8 +105,8 @@ impl Life {
         }
     }
 
-    /// Whether a disk that failed may have left nothing that can be placed, or a mark of which nothing is sound
-    /// in a spool without events.
+    /// Whether a failed disk may have left files that cannot be placed, or no sound mark in a spool
+    /// without events.
     fn is_beyond_repair(&self, error: &SpoolError) -> bool {
         let history = &self.world.lock().history;
         history.has_faulted
@@ -118,7 +119,7 @@ impl Life {
             }
     }
 
-    /// Opens the spool. `None` when the process was killed meanwhile, or the disk failed it.
+    /// Opens the spool. `None` if the process was killed meanwhile, or the disk failed.
     pub(super) fn open(mut self) -> Option<Running> {
         let options = self.options();
         let can_age = options
@@ -170,7 +171,7 @@ impl Running {
         self.life.control.is_dead()
     }
 
-    /// Looks at what recovery left, and begins to work.
+    /// Checks the result of recovery, and begins to work.
     pub(super) fn begin(&mut self) {
         let marks = self.look();
         let is_made = !self.life.acks || marks.contains_key(ACKS) || self.is_dead();
@@ -206,7 +207,7 @@ impl Running {
         self.is_dead() || self.writer.stats().state == WriterState::Failed
     }
 
-    /// The end of the machine's life.
+    /// Applies an event of the machine's life.
     fn befall(&mut self) {
         let (dice, control) = (&mut self.life.dice, &self.life.control);
         match dice.below(24) {
@@ -248,7 +249,7 @@ impl Running {
         }
     }
 
-    /// Waits until what was appended is durable, and gets a stalled writer going again.
+    /// Waits until the appended blocks are durable, and frees a stalled writer.
     fn wait(&mut self) {
         let deadline = Instant::now() + WAIT;
         while !self.writer.flush(Duration::from_millis(2)) {
@@ -305,7 +306,7 @@ impl Running {
         }
     }
 
-    /// Does something with a mark, and tells the world what it may be from now on.
+    /// Moves or removes a mark, and tells the world its possible values from now on.
     fn try_mark(
         &self,
         name: &str,
@@ -328,7 +329,7 @@ impl Running {
         }
     }
 
-    /// Passes over an error that may come; `races` are those that do without any fault.
+    /// Accepts an error that may come; `races` are those that come without any fault.
     fn excuse(&self, error: &SpoolError, races: &[&str]) {
         let is_io = matches!(error, SpoolError::Io { .. });
         let is_excused = self.is_dead()
@@ -337,7 +338,7 @@ impl Running {
         assert!(is_excused, "{}: {error}", self.life.story);
     }
 
-    /// Somebody works with a consumer.
+    /// A reader or a tool works with a consumer.
     fn consume(&mut self) {
         let Some(spool) = self.spool() else { return };
         let (Ok(first), Ok(durable)) = (spool.first_kept(), spool.durable()) else {
@@ -474,21 +475,22 @@ impl Running {
         self.writer.clone().close(Duration::from_millis(3));
     }
 
-    /// Everything promised is there, whole and once; nothing is half there. Answers all marks.
+    /// Checks that everything promised is there, whole and once, and nothing is half there. Returns
+    /// all marks.
     pub(super) fn look(&self) -> BTreeMap<String, u64> {
         look(&self.life.world, &self.life.story, &self.life.control)
     }
 }
 
 impl Drop for Running {
-    /// Also on the way out of a test that failed, so that no thread is waited for that is held up.
+    /// Also when a test fails, so that it does not wait for a thread that is held up.
     fn drop(&mut self) {
         self.life.control.kill();
     }
 }
 
-/// Looks at a spool as a reader beside a writer does. What a process left that was just killed is looked at
-/// in the next life.
+/// Reads a spool as a reader beside a writer does. The remains of a killed process are read in the
+/// next life.
 pub(super) fn look(world: &World, story: &str, control: &Control) -> BTreeMap<String, u64> {
     for _ in 0..200 {
         let owed_before = world.lock().history.clone();
@@ -499,7 +501,7 @@ pub(super) fn look(world: &World, story: &str, control: &Control) -> BTreeMap<St
         let seen = look_once(&spool, first, owed_before.has_faulted);
         let after = spool.first_kept().unwrap();
         let seen = match seen {
-            // Retention went on meanwhile.
+            // Retention continued meanwhile.
             Err(_) if first != after => continue,
             Err(_) if control.is_dead() => return BTreeMap::new(),
             seen => seen.unwrap_or_else(|error| panic!("{story}: {error}")),

@@ -1,6 +1,6 @@
-//! The disk of one process: every change is made to real files, which stand for the page cache, and told to
-//! the [`Shadow`], which knows what would survive. A process may be killed at any step, held up at one, find
-//! the disk full, and have its syncs fail.
+//! The disk of one process: every change is made to real files, which represent the page cache, and
+//! reported to the [`Shadow`], which knows what would survive. A process may be killed at any step,
+//! held up at one, find the disk full, and have its syncs fail.
 
 use std::{
     collections::HashMap,
@@ -26,7 +26,7 @@ use crate::{
     lock,
 };
 
-/// A directory with a spool, and all that is known of it over all processes.
+/// A directory with a spool, and the state of its model over all processes.
 pub(super) struct World {
     pub(super) root: PathBuf,
     inner: Mutex<Inner>,
@@ -87,7 +87,7 @@ impl World {
         (inner.shadow.clone().crash(dice), inner.history.clone())
     }
 
-    /// The cache drops every page that it takes for written.
+    /// The cache drops every page that it considers written.
     pub(super) fn evict(&self) {
         for (path, bytes) in self.lock().shadow.evicted() {
             let path = self.root.join(path);
@@ -98,7 +98,7 @@ impl World {
         }
     }
 
-    /// Somebody puts another file into the place of the writer's lock.
+    /// Replaces the file of the writer's lock.
     pub(super) fn replace_lock(&self) {
         let mut inner = self.lock();
         let (name, path) = (Path::new("spool/lock"), self.root.join("spool/lock"));
@@ -110,7 +110,7 @@ impl World {
         inner.name_file(&file, name);
     }
 
-    /// The writer's lock is let go of behind its back.
+    /// Releases the writer's lock without its knowledge.
     pub(super) fn lose_lock(&self) {
         let meta = fs::metadata(self.root.join("spool/lock")).unwrap();
         lock::let_go((meta.dev(), meta.ino()));
@@ -159,7 +159,7 @@ pub(super) struct Seam {
 
 /// The faults of one process.
 pub(super) struct Control {
-    /// Nothing that it does has an effect any more.
+    /// Its steps have no effect any more.
     is_dead: AtomicBool,
     /// Steps until it is killed.
     left: AtomicU64,
@@ -168,7 +168,7 @@ pub(super) struct Control {
     /// One sync in so many fails.
     faults: AtomicU64,
     has_faulted: AtomicBool,
-    /// Bytes that the disk has room for.
+    /// The capacity of the disk in bytes.
     capacity: AtomicU64,
     has_been_full: AtomicBool,
     /// How far its clock is ahead, in microseconds.
@@ -214,7 +214,7 @@ impl Control {
         self.faults.store(times, Ordering::SeqCst);
     }
 
-    /// Whether something failed that fails in an honest world too.
+    /// Whether something failed that may fail without a fault too.
     pub(super) fn has_failed(&self) -> bool {
         self.has_faulted.load(Ordering::SeqCst) || self.has_been_full.load(Ordering::SeqCst)
     }
@@ -245,7 +245,7 @@ impl Control {
     pub(super) fn gate(&self, is_removal: bool) {
         let thread = std::thread::current();
         let is_its_own = match thread.name() {
-            // What it removes it looks at just before.
+            // The writer checks a file just before it removes it.
             Some("ackline-spool") => !is_removal,
             // At other steps it holds a lock that others wait for.
             Some("ackline-retain") => is_removal,
@@ -265,7 +265,7 @@ impl Control {
         }
     }
 
-    /// Counts a step; whether it is the last one.
+    /// Counts a step. Returns whether it is the last one.
     fn is_last(&self) -> bool {
         let left = self.left.load(Ordering::SeqCst);
         if left == 0 {
@@ -301,7 +301,7 @@ impl Seam {
         Ok(inner)
     }
 
-    /// How many of these bytes the disk still has room for.
+    /// The number of these bytes that still fit on the disk.
     fn room(&self, inner: &Inner, wanted: usize) -> usize {
         let capacity = self.control.capacity.load(Ordering::SeqCst);
         let free = capacity.saturating_sub(inner.shadow.used() as u64);
@@ -321,7 +321,7 @@ impl Seam {
         fails
     }
 
-    /// The name that this process gives to what it is about to put into another's place.
+    /// This process's temporary name for a file that will replace another.
     fn own_name(&self, name: &str) -> String {
         let Some(pid) = self.control.pid else {
             return name.to_owned();
@@ -332,7 +332,7 @@ impl Seam {
         }
     }
 
-    /// Writes as much as there is room for, or a part when the process is killed meanwhile.
+    /// Writes as many bytes as fit, or a part if the process is killed meanwhile.
     fn write_at(
         &self,
         file: &File,

@@ -102,7 +102,7 @@ impl Inode {
         }
     }
 
-    /// Each change that was not synced happens somehow, and none is left.
+    /// Applies each unsynced change in some form; none is left.
     fn settle(&mut self, dice: &mut Dice) {
         let mut pending = std::mem::take(&mut self.pending);
         if dice.once_in(4) {
@@ -211,7 +211,7 @@ pub(super) struct Shadow {
 pub(super) type Image = BTreeMap<PathBuf, Option<Vec<u8>>>;
 
 impl Shadow {
-    /// A disk that holds this for sure.
+    /// A disk that certainly holds this.
     pub(super) fn new(image: &Image) -> Self {
         let mut shadow = Self::default();
         for (path, bytes) in image {
@@ -293,7 +293,7 @@ impl Shadow {
             }
             Op::Sync(file, false) => self.inodes[*file].settle(dice),
             Op::SyncDir(path, whole) => {
-                // Names are in the journal: what was not written stays to be written.
+                // Names are in the journal: unwritten ones stay to be written.
                 for naming in self.pending.remove(path).unwrap_or_default() {
                     if *whole || dice.once_in(2) {
                         naming.apply(&mut self.names);
@@ -316,7 +316,7 @@ impl Shadow {
             }
         }
         let mut image = Image::new();
-        // Sorted, so that directories come before what is in them.
+        // Sorted, so that directories come before their contents.
         for (path, node) in self.names {
             let parent = path.parent().unwrap();
             if parent.as_os_str().is_empty() || image.contains_key(parent) {
