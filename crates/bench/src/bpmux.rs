@@ -1,4 +1,5 @@
-//! bpmux, measured: its connections beside yamux and bare TCP, and what a transfer does to its neighbours.
+//! Measures bpmux: its connections compared with yamux and bare TCP, and the effect of a transfer
+//! on its neighbours.
 
 mod ours;
 mod peer;

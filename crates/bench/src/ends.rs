@@ -1,5 +1,5 @@
-//! What the figures of every protocol share: the two ends of a connection, what is counted, and the bare pair of
-//! sockets that each is held against.
+//! The parts that the figures of every protocol share: the two ends of a connection, the counters,
+//! and the bare pair of sockets that each is compared with.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -12,20 +12,20 @@ use tokio::runtime::Handle;
 pub(crate) type Failed = Box<dyn Error + Send + Sync>;
 pub(crate) type Result<T, E = Failed> = std::result::Result<T, E>;
 
-/// Bytes of a large message, and of what the bare pair writes at once.
+/// Bytes of a large message, and of one write of the bare pair.
 pub(crate) const LARGE: usize = 64 * 1024;
 /// Bytes of a small message.
 pub(crate) const SMALL: usize = 64;
 
-/// A thread for each end of a connection or link, as if they were processes: all that an end does, its
-/// application's part too, happens there.
+/// A thread for each end of a connection or link, as if they were processes: all work of an end,
+/// its application's too, happens there.
 pub(crate) struct Ends {
     pub(crate) one: Handle,
     pub(crate) other: Handle,
 }
 
 impl Ends {
-    /// Measures the parts in turn, or the one that is asked for.
+    /// Measures the parts in turn, or the requested one.
     pub(crate) fn measure<F: Future<Output = Result<()>>>(
         parts: &[&'static str],
         wanted: Option<&str>,
@@ -111,8 +111,8 @@ pub(crate) async fn sockets(ends: &Ends) -> Result<(TcpStream, TcpStream)> {
     Ok((one, other.await??))
 }
 
-/// Bytes through bare sockets, read into so many buffers in turn: into one that stays in the caches, or as
-/// the least must do that hands on what it has read without a copy.
+/// Bytes through bare sockets, read into so many buffers in turn: into one that stays in the
+/// caches, or as a reader must that hands on its bytes without a copy.
 pub(crate) async fn raw_stream(time: Duration, buffers: usize, ends: &Ends) -> Result<Counted> {
     let (mut one, mut other) = sockets(ends).await?;
     let writing = ends.one.spawn(async move {

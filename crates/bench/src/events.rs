@@ -24,18 +24,18 @@ impl Numbers {
     }
 }
 
-/// What stands in each event beside its line.
+/// The fields of each event besides its line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fields {
-    /// What Filebeat ships with its default `filebeat.yml`: the host's metadata (without its addresses),
-    /// the agent, the input.
+    /// The fields of Filebeat with its default `filebeat.yml`: the host's metadata (without its
+    /// addresses), the agent, the input.
     Default,
     /// Trace and span ids of an instrumented service in place of the host's metadata: 44 hex digits in
     /// each event that do not deflate.
     Ids,
 }
 
-/// Appends one event: an access-log line and what Filebeat adds to it.
+/// Appends one event: an access-log line and Filebeat's additions to it.
 pub(crate) fn push_event(
     out: &mut Vec<u8>,
     fields: Fields,

@@ -1,10 +1,12 @@
 //! A Lumberjack sender that is never the limit: windows prepared beforehand, three in flight on each connection.
 //!
-//! `ackline-bench [--ids] [--level L] [--ca FILE] [--connections N] [--events E] HOST:PORT SECONDS [WINDOWS]` prepares 256 windows of 2,048 (E)
-//! events, waits for a line on standard input, sends them in turn over one (N) connection until the time is over (or each
-//! has sent WINDOWS windows), and prints one JSON line with what was acknowledged and how long that took. The events are
-//! those of Filebeat with its default `filebeat.yml`; with `--ids` each carries a trace id and a span id, which deflate badly;
-//! with `--level 0` they come without an envelope; with `--ca` over TLS, to a server of this authority.
+//! `ackline-bench [--ids] [--level L] [--ca FILE] [--connections N] [--events E] HOST:PORT SECONDS
+//! [WINDOWS]` prepares 256 windows of 2,048 (E) events, waits for a line on standard input, sends
+//! them in turn over one (N) connection until the time is over (or each has sent WINDOWS windows),
+//! and prints one JSON line with the acknowledged events and the time taken. The events are those
+//! of Filebeat with its default `filebeat.yml`; with `--ids` each carries a trace id and a span id,
+//! which deflate badly; with `--level 0` they come without an envelope; with `--ca` over TLS, to a
+//! server of this authority.
 //!
 //! `ackline-bench project [SECONDS]` measures the projection of these events to columns instead, without a network;
 //! `ackline-bench relink decode|links [SECONDS]` how fast Relink's packets are decoded and encoded in memory, and its links;
@@ -33,7 +35,7 @@ use tokio_rustls::rustls::ClientConfig;
 
 use events::{EVENT_BYTES, Fields, Numbers, push_event, window};
 
-/// Events in a window: what Beats sends at most.
+/// Events in a window: the most that Beats sends.
 const EVENTS: u32 = 2048;
 /// The zlib level of Beats.
 const LEVEL: u32 = 3;
@@ -47,7 +49,7 @@ const ACK_BYTES: usize = 6;
 const STACK_BYTES: usize = 128 * 1024;
 const USAGE: &str = "usage: ackline-bench [--ids] [--level L] [--ca FILE] [--connections N] [--events E] HOST:PORT SECONDS [WINDOWS]";
 
-/// What is to be sent, and where.
+/// The windows to send, and their target.
 struct Load {
     address: String,
     time: Duration,
@@ -59,11 +61,11 @@ struct Load {
     secure: Option<Arc<ClientConfig>>,
 }
 
-/// What became of it.
+/// The result of sending them.
 #[derive(Default)]
 struct Sent {
     wire_bytes: u64,
-    /// From the first byte of a window to its acknowledgement.
+    /// Times from the first byte of a window to its acknowledgement.
     waits: Vec<Duration>,
 }
 
@@ -197,7 +199,7 @@ fn send(
     all_connected.wait();
     let mut stream = connected?;
     let deadline = Instant::now() + load.time;
-    // Each connection has windows of its own: equal ones over several would be repeats.
+    // Each connection has windows of its own: equal ones over several would be duplicates.
     let others = load.connections.clamp(1, windows.len());
     let own = windows.iter().skip(first % windows.len()).step_by(others);
     let mut turn = own.cycle();
@@ -222,7 +224,8 @@ fn send(
     }
 }
 
-/// How long an acknowledgement may take: the slowest server has a thousand connections' windows before it.
+/// The time for an acknowledgement: the slowest server has a thousand connections' windows before
+/// it.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A connection, plain or not.

@@ -14,7 +14,7 @@ use crate::events::{EVENT_BYTES, Fields, Numbers, push_event};
 
 /// Events that are projected in turn: more than a cache holds.
 const EVENTS: u32 = 32_768;
-/// Events in a batch: what Spark's tasks read at once.
+/// Events in a batch: as many as Spark's tasks read at once.
 const BATCH: usize = 1024;
 
 /// Measures each set of columns for the given time and prints a JSON line for it.

@@ -8,7 +8,7 @@ use std::error::Error;
 const USAGE: &str =
     "usage: ackline-bench relink decode|links [SECONDS] [large|small|round_trip|resume]";
 
-/// Measures what its first argument names for so many seconds each and prints JSON lines.
+/// Measures the part named by its first argument for so many seconds each and prints JSON lines.
 pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> Result<(), Box<dyn Error>> {
     let what = arguments.next();
     let seconds = arguments.next().map_or(Ok(2.0), |text| text.parse())?;

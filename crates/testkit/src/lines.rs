@@ -1,4 +1,4 @@
-//! What is logged, kept for tests: the lines of all threads, told apart by what they are about.
+//! Log lines, kept for tests: the lines of all threads, selected by their subject.
 
 use std::ffi::OsStr;
 use std::fmt::{Debug, Write as _};
@@ -48,16 +48,17 @@ impl Subscriber for Keep {
     fn exit(&self, _: &Id) {}
 }
 
-/// Keeps what the process logs from now on; a process that logs elsewhere already keeps nothing.
+/// Keeps the process's log lines from now on; a process that has another logger already keeps
+/// nothing.
 pub fn keep() {
     INSTALLED.call_once(|| {
         let _ = tracing::subscriber::set_global_default(Keep);
-        // Who logged meanwhile may have been told that nobody listens.
+        // A caller that logged meanwhile may have cached that there is no subscriber.
         tracing::callsite::rebuild_interest_cache();
     });
 }
 
-/// The lines with a code in which `about` stands, such as a directory or `field=value `, in order.
+/// The lines with a code that contain `about`, such as a directory or `field=value `, in order.
 pub fn lines(code: &str, about: impl AsRef<OsStr>) -> Vec<String> {
     let (code, about) = (
         format!("code=\"{code}\" "),

@@ -1,32 +1,32 @@
-//! A faulty network for one direction of a byte stream: chunking, latency, a rate, a cut at a byte. Seeded, on
-//! whatever clock the caller has, without any I/O. Bytes are never reordered, changed or lost short of
-//! the cut: that is what TCP promises.
+//! A faulty network for one direction of a byte stream: chunking, latency, a rate, a cut at a byte.
+//! Seeded, on the caller's clock, without any I/O. Bytes are never reordered, changed or lost
+//! before the cut, as TCP promises.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-/// What the network does to one direction.
+/// The faults of the network in one direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conditions {
-    /// Where the random choices start; the same seed gives the same run.
+    /// The seed of the random choices; the same seed gives the same run.
     pub seed: u64,
-    /// Bytes of a chunk at the most, each length from 1 up being as likely; `None` leaves bytes as they
-    /// were sent.
+    /// The most bytes of a chunk, each length from 1 up being as likely; `None` leaves bytes as
+    /// they were sent.
     pub max_chunk: Option<usize>,
     /// Time from sending to arrival.
     pub latency: Duration,
     /// Added to the latency of each chunk: from nothing up to this much.
     pub jitter: Duration,
-    /// How fast bytes leave: what was sent before them is waited for. `None` is at once.
+    /// The rate at which bytes leave, in order. `None` is at once.
     pub bytes_per_second: Option<u64>,
     /// The transport breaks after this many bytes.
     pub cut_after: Option<u64>,
 }
 
 impl Default for Conditions {
-    /// A perfect network: nothing is cut into pieces, delayed or lost.
+    /// A perfect network: nothing is split, delayed or lost.
     fn default() -> Self {
         Self {
             seed: 1,
@@ -39,7 +39,7 @@ impl Default for Conditions {
     }
 }
 
-/// What arrives.
+/// A piece that arrives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delivery {
     /// Bytes, at least one.
@@ -56,7 +56,7 @@ pub struct Netem {
     conditions: Conditions,
     random: XorShift,
     queue: VecDeque<(Instant, Delivery)>,
-    /// When all that was sent will have left.
+    /// When all sent bytes will have left.
     busy_until: Option<Instant>,
     sent: u64,
     is_over: bool,
@@ -75,7 +75,7 @@ impl Netem {
         }
     }
 
-    /// Changes what happens to bytes sent from now on.
+    /// Changes the latency of bytes sent from now on.
     pub fn set_latency(&mut self, latency: Duration) {
         self.conditions.latency = latency;
     }
@@ -108,21 +108,21 @@ impl Netem {
         }
     }
 
-    /// Ends the direction in order; a cut that was reached stays one.
+    /// Ends the direction in good order; a cut that was reached stays one.
     pub fn end(&mut self, now: Instant) {
         if !self.is_over {
             self.finish(now, Delivery::End);
         }
     }
 
-    /// Breaks the direction: what is under way is lost.
+    /// Breaks the direction: bytes in flight are lost.
     pub fn cut(&mut self, now: Instant) {
         self.queue.clear();
         self.is_over = true;
         self.queue.push_back((now, Delivery::Cut));
     }
 
-    /// What has arrived by `now`, one piece at a time.
+    /// The next piece that has arrived by `now`.
     pub fn poll(&mut self, now: Instant) -> Option<Delivery> {
         let (due, _) = self.queue.front()?;
         if *due > now {
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_by_hand_loses_what_is_under_way() {
+    fn a_cut_by_hand_loses_bytes_in_flight() {
         let now = Instant::now();
         let mut netem = Netem::new(Conditions::default());
         netem.send(now, Bytes::from_static(b"abc"));

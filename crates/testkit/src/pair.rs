@@ -25,7 +25,7 @@ pub struct Pair<A: Connection, B: Connection> {
 pub struct Side<C: Connection> {
     /// The connection; call its verbs, then [`Pair::settle`].
     pub connection: C,
-    /// What becomes of the bytes it sends.
+    /// The network of the bytes that it sends.
     pub network: Netem,
     input: BytesMut,
     need: Need,
@@ -34,12 +34,12 @@ pub struct Side<C: Connection> {
     error: Option<ProtocolError<C::Kind>>,
 }
 
-/// What is known of the peer's direction.
+/// The state of the peer's direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerEnd {
     /// It is open.
     Open,
-    /// It has ended; the connection is told once its input is taken.
+    /// It has ended; the connection is told when its input is taken.
     Ended,
     /// It has ended and the connection knows.
     Told,
@@ -79,10 +79,10 @@ impl<A: Connection, B: Connection> Pair<A, B> {
         self.right.network.set_latency(latency);
     }
 
-    /// Does all that is due now, at both sides, until nothing moves.
+    /// Does everything that is due now, at both sides, until nothing moves.
     ///
     /// # Panics
-    /// The two never come to rest: a timer that stays due, or two that answer each other for ever.
+    /// The two never become idle: a timer that stays due, or two that answer each other for ever.
     pub fn settle(&mut self) {
         let now = self.now();
         for _ in 0..MAX_ROUNDS {
@@ -113,7 +113,7 @@ impl<A: Connection, B: Connection> Pair<A, B> {
         self.elapsed = target;
     }
 
-    /// When something happens next without the test's doing.
+    /// When something happens next without the test.
     pub fn next_due(&self) -> Option<Instant> {
         [self.left.next_due(), self.right.next_due()]
             .into_iter()
@@ -122,7 +122,7 @@ impl<A: Connection, B: Connection> Pair<A, B> {
     }
 }
 
-/// More than any test needs; a pair that goes on longer goes on for ever.
+/// More than any test needs; a pair that needs more never ends.
 const MAX_ROUNDS: usize = 1_000_000;
 
 impl<C: Connection> Side<C> {
@@ -143,7 +143,7 @@ impl<C: Connection> Side<C> {
         self.error.as_ref()
     }
 
-    /// What is known of the peer's direction.
+    /// The state of the peer's direction.
     pub const fn peer_end(&self) -> PeerEnd {
         self.end
     }
@@ -171,7 +171,7 @@ impl<C: Connection> Side<C> {
         is_open && self.error.is_none() && self.end != PeerEnd::Cut
     }
 
-    /// One round; whether anything moved.
+    /// Runs one round. Returns whether anything moved.
     fn turn(&mut self, now: Instant, incoming: &mut Netem) -> bool {
         let mut moved = self.arrive(now, incoming);
         if self.is_running() {
@@ -198,13 +198,14 @@ impl<C: Connection> Side<C> {
         if self.is_running() && self.need == Need::Room {
             return false;
         }
-        // One piece at a time: each chunk is a read of its own, and a cut follows what came before it.
+        // One piece at a time: each chunk is a read of its own, and a cut follows the bytes before
+        // it.
         let Some(delivery) = incoming.poll(now) else {
             return false;
         };
         match delivery {
             Delivery::Bytes(bytes) if self.is_running() => self.input.extend_from_slice(&bytes),
-            // A driver that drains drops what comes.
+            // A draining driver drops received bytes.
             Delivery::Bytes(_) => {}
             Delivery::End => self.end = PeerEnd::Ended,
             Delivery::Cut if self.end == PeerEnd::Cut => {}
@@ -384,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_blocked_side_is_told_that_reading_stopped_and_goes_on_when_events_are_taken() {
+    fn a_blocked_side_is_told_that_reading_stopped_and_continues_when_events_are_taken() {
         let mut pair = Pair::new(Toy::new(), Toy::new());
         pair.right.connection.room = 2;
         pair.left.connection.out.extend_from_slice(b"ppppp");
@@ -425,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_at_every_byte_delivers_exactly_what_came_before() {
+    fn a_cut_at_every_byte_delivers_exactly_the_bytes_before_it() {
         for cut in 0..=5 {
             let conditions = Conditions {
                 max_chunk: Some(2),

@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
-/// A fuzz target's name, and what it runs.
+/// A fuzz target's name, and its function.
 pub type Target<'a> = (&'a str, &'a dyn Fn(&[u8]));
 
-/// Runs each target over each of its seeds, and holds the targets to be all that `fuzz/` has of the protocol.
+/// Runs each target over each of its seeds, and checks that the targets are all that `fuzz/` has of
+/// the protocol.
 ///
 /// # Panics
-/// Where a target is missing on either side, or has no seeds.
+/// A target is missing on either side, or has no seeds.
 pub fn replay(protocol: &str, targets: &[Target<'_>]) {
     let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
     let of_it = |name: &String| name.starts_with(&format!("{protocol}_"));

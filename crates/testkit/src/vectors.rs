@@ -1,8 +1,9 @@
 //! The runner of the conformance vectors: frame vectors and conversations, as JSON, for any protocol.
 //!
-//! Every frame vector is decoded whole and at every strict prefix. Every conversation is run with its
-//! bytes delivered whole, cut in two at every position of each `recv`, and byte by byte, on a virtual
-//! clock. What a vector says and the runner does not know fails. The format: `tests/vectors/README.md`.
+//! Every frame vector is decoded whole and at every strict prefix. Every conversation is run with
+//! its bytes delivered whole, cut in two at every position of each `recv`, and byte by byte, on a
+//! virtual clock. A member that the runner does not know is a failure. The format:
+//! `tests/vectors/README.md`.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
@@ -35,14 +36,14 @@ pub trait FrameCodec {
     }
 }
 
-/// What a decoder made of some bytes. Bytes are lower-case hex strings.
+/// The result of decoding some bytes. Bytes are lower-case hex strings.
 #[derive(Debug, Clone, Default)]
 pub struct Decoded {
     /// The whole frames, in order.
     pub frames: Vec<Value>,
-    /// Bytes behind the last whole frame that wait for more.
+    /// Bytes after the last whole frame that wait for more.
     pub rest: usize,
-    /// The kind with which the decoder refused, without the protocol's name.
+    /// The kind of the decoder's error, without the protocol's name.
     pub error: Option<String>,
 }
 
@@ -66,23 +67,23 @@ pub trait Endpoint {
     fn next_timeout(&self) -> Option<Instant>;
     /// The timers due at `now` fire.
     fn handle_timeout(&mut self, now: Instant);
-    /// Everything to be sent, taken by the transport.
+    /// Takes all pending output.
     fn take_output(&mut self, now: Instant, into: &mut Vec<u8>);
     /// The events since the last call.
     fn take_events(&mut self) -> Vec<Value>;
-    /// How the endpoint's transport has ended, if it has; a new one begins without an end.
+    /// The end of the endpoint's transport, if it has ended; a new one begins without an end.
     fn end(&self) -> Option<End>;
     /// The highest number of a connection so far, from 1: a listener may have several.
     fn connections(&self) -> u64 {
         1
     }
-    /// What follows, but for calls, events and timers, is about that connection.
+    /// Selects the connection for the following steps, except calls, events and timers.
     fn select(&mut self, connection: u64) {
         let _ = connection;
     }
 }
 
-/// Why a verb did not do what it was asked for.
+/// The reason a verb failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CallError {
     /// Refused with this name.
@@ -91,7 +92,7 @@ pub enum CallError {
     NotUnderstood(String),
 }
 
-/// How an endpoint has ended.
+/// The end of an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
     /// Because of the peer, a limit or a timeout; the kind without the protocol's name.
@@ -115,18 +116,18 @@ pub trait Protocol: FrameCodec {
         config: &Map<String, Value>,
     ) -> Result<Box<dyn Endpoint>, String>;
 
-    /// The context in which what that role emits is decoded.
+    /// The context in which that role's output is decoded.
     fn output_context(&self, role: &str, config: &Map<String, Value>) -> Value;
 }
 
-/// One thing that was not as a vector says.
+/// One difference from a vector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// The vector, and how its bytes were delivered.
+    /// The vector, and the delivery of its bytes.
     pub name: String,
-    /// What it says.
+    /// The vector's expectation.
     pub expected: String,
-    /// What happened.
+    /// The actual result.
     pub came: String,
 }
 
@@ -139,7 +140,7 @@ pub struct Report {
     pub conversations: usize,
     /// Deliveries in which bytes were cut.
     pub splits: usize,
-    /// What was not right; at most one for each vector.
+    /// Differences; at most one for each vector.
     pub failures: Vec<Failure>,
     /// Vectors of a protocol that is not built.
     pub not_built: usize,
@@ -179,7 +180,7 @@ pub fn run(
     Ok(sound)
 }
 
-/// Runs the vectors in `folders`; a report for each protocol that has a folder or is built.
+/// Runs the vectors in `folders`. Returns a report for each protocol that has a folder or is built.
 pub fn reports(folders: &[PathBuf], protocols: &[&dyn Protocol]) -> BTreeMap<String, Report> {
     let mut reports = BTreeMap::new();
     for protocol in protocols {
@@ -304,7 +305,7 @@ fn read(path: &Path, member: &str, folder: &Path) -> Result<Vec<Value>, String> 
     }
 }
 
-/// What was not as expected, and where.
+/// A difference, and its place.
 struct Wrong {
     place: String,
     expected: String,

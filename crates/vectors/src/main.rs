@@ -1,5 +1,5 @@
-//! Runs the conformance vectors of every protocol in the folders given, by default tests/vectors and
-//! `ACKLINE_VECTORS`. How a protocol looks to the runner is its crate's own test adapter.
+//! Runs the conformance vectors of every protocol in the given folders, by default tests/vectors
+//! and `ACKLINE_VECTORS`. A protocol's adapter for the runner is in its crate's tests.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! What zlib codecs make of windows of log events: CPU time and bytes for each event, as JSON lines.
+//! The results of zlib codecs for windows of log events: CPU time and bytes for each event, as JSON
+//! lines.
 //!
 //! `ackline-codecs [ROUNDS]` deflates windows of 50 and of 2,048 events, with and without random ids, with
 //! every level of zlib-rs and of libdeflate; the least time of all rounds (5) counts, each round goes
@@ -28,7 +29,7 @@ enum Codec {
     Libdeflate(Compressor),
 }
 
-/// One codec at one level, and what it took at best.
+/// One codec at one level, and its best time.
 struct Contender {
     name: &'static str,
     level: u32,

@@ -1,5 +1,6 @@
-//! What is counted under callgrind: one path through the library in one process, so often that the start
-//! can be taken off: the difference of two runs, divided by the events between them.
+//! The paths that are counted under callgrind: one path through the library in one process,
+//! repeated so often that the start can be subtracted: the difference of two runs, divided by the
+//! events between them.
 //!
 //! `ackline-counted prepare FILE EVENTS LEVEL` writes windows of log events. `ackline-counted PATH FILE WINDOWS`
 //! then puts as many through one path, the prepared ones again and again:
@@ -10,7 +11,8 @@
 //! | `land` | a receiver that lands in a spool, one window in flight: each is a commit of its own |
 //! | `write` | the writer's machine: records to bytes of that level, and its acknowledgements |
 //!
-//! There is no second process and, but for the spool's, no second thread, so that what is counted is the same each time.
+//! There is no second process and, except for the spool's, no second thread, so that the counts are
+//! the same each time.
 
 #![forbid(unsafe_code)]
 
@@ -74,7 +76,7 @@ impl Prepared {
         })
     }
 
-    /// So many of them, in turn.
+    /// Returns so many of them, in turn.
     fn take(&self, count: usize) -> impl Iterator<Item = &[u8]> {
         self.windows.iter().map(Vec::as_slice).cycle().take(count)
     }
@@ -140,7 +142,7 @@ fn receive(
     })
 }
 
-/// Keeps `in_flight` windows on their way, and waits for every acknowledgement.
+/// Keeps `in_flight` windows in flight, and waits for every acknowledgement.
 async fn send(
     mut stream: UnixStream,
     prepared: &Prepared,

@@ -1,10 +1,10 @@
-//! The least that a Lumberjack v2 receiver can do, as a figure to stand beside: what it takes to read, inflate, walk
-//! and acknowledge, and with a file to keep what came as it came. It trusts its sender, bounds nothing and recovers
-//! nothing.
+//! The minimal work of a Lumberjack v2 receiver, as a figure to compare with: the time to read,
+//! inflate, walk and acknowledge, and with a file to store the bytes as received. It trusts its
+//! sender, bounds nothing and recovers nothing.
 //!
-//! `ackline-floor [FILE]` listens on a port of its own, which it prints as `ackline receive --json` does. A thread
-//! for each connection reads what is there, walks its frames, appends them to FILE with one fdatasync, and
-//! acknowledges the windows that are complete.
+//! `ackline-floor [FILE]` listens on a port of its own, which it prints as `ackline receive --json`
+//! does. A thread for each connection reads the available bytes, walks their frames, appends them
+//! to FILE with one fdatasync, and acknowledges the complete windows.
 
 #![forbid(unsafe_code)]
 
@@ -75,7 +75,7 @@ fn serve(mut stream: TcpStream, file: Option<&Mutex<File>>) -> io::Result<()> {
     }
 }
 
-/// What is known of the frames of one connection.
+/// The state of one connection's frames.
 struct Walk {
     inflater: Decompressor,
     scratch: Vec<u8>,
@@ -95,7 +95,7 @@ impl Walk {
         }
     }
 
-    /// Walks the whole frames at the front of `bytes`; answers how long they are.
+    /// Walks the whole frames at the front of `bytes`. Returns their length.
     fn frames(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut at = 0;
         while let Some(head) = bytes.get(at..at + WINDOW_BYTES) {
@@ -137,7 +137,7 @@ impl Walk {
     }
 }
 
-/// How many JSON frames there are.
+/// The number of JSON frames.
 fn json_frames(mut bytes: &[u8]) -> u32 {
     let mut count = 0;
     while let Some(len) = bytes.get(WINDOW_BYTES..JSON_HEAD_BYTES) {

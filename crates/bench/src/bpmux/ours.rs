@@ -1,4 +1,4 @@
-//! The figures of bpmux: both ends of a connection in this process, with the options that they have by default.
+//! The figures of bpmux: both ends of a connection in this process, with their default options.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ const BATCH: usize = 1_024;
 const DEEP: usize = 64;
 const URL: &str = "bpmux://127.0.0.1:0";
 
-/// Both ends of a connection; the listener is to be kept.
+/// Both ends of a connection; keep the listener.
 pub(super) async fn connection(ends: &Ends) -> Result<(Connection, Connection, Listener)> {
     let listening = ends
         .other
@@ -88,7 +88,7 @@ async fn read(stream: Stream) -> Result<u64> {
     }
 }
 
-/// Requests that were answered, 64 of them on their way.
+/// Answered requests, 64 of them in flight.
 pub(super) async fn requests(time: Duration, ends: &Ends) -> Result<Counted> {
     let (one, other, _listener) = connection(ends).await?;
     let answering = ends.other.spawn(answer(other));

@@ -1,5 +1,5 @@
-//! The same with yamux: its connection over the same sockets, driven by a task at each end. It has bytes and no
-//! messages: who reads takes as many as were written at once.
+//! The same with yamux: its connection over the same sockets, driven by a task at each end. It has
+//! bytes and no messages: the reader takes as many as were written at once.
 
 use std::future::poll_fn;
 use std::time::{Duration, Instant};

@@ -85,7 +85,7 @@ pub(super) async fn run(name: &str, ends: &Ends) -> Result<()> {
     line(name, &figures)
 }
 
-/// What came while nothing else went.
+/// The latencies without other traffic.
 async fn alone(latencies: &Latencies) -> Vec<f64> {
     // The first ones wake everything up.
     while latencies
@@ -112,7 +112,7 @@ fn taken(latencies: &Latencies) -> Vec<f64> {
     std::mem::take(&mut *latencies.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// The median and the 99th of a hundred.
+/// The median and the 99th percentile.
 fn percentiles(values: &mut [f64]) -> (f64, f64) {
     values.sort_by(f64::total_cmp);
     let at = |percent: usize| {

@@ -31,7 +31,8 @@ const UNACKNOWLEDGED: u32 = 100_000;
 const KEPT: usize = 32;
 const URL: &str = "relink://127.0.0.1:0/bench";
 
-/// Measures for so many seconds each and prints JSON lines; only the part that is asked for, if one is.
+/// Measures for so many seconds each and prints JSON lines; only the requested part, if there is
+/// one.
 pub(crate) fn run(seconds: f64, part: Option<&str>) -> std::result::Result<(), Box<dyn Error>> {
     let time = Duration::from_secs_f64(seconds);
     Ends::measure(&PARTS, part, |name, ends| measure(name, time, ends))
@@ -86,7 +87,7 @@ async fn measure(name: &str, time: Duration, ends: &Ends) -> Result<()> {
     }
 }
 
-/// Both ends of a link; the listener is to be kept.
+/// Both ends of a link; keep the listener.
 async fn link(ends: &Ends) -> Result<(Link, Link, Listener)> {
     let listening = ends
         .other
@@ -211,7 +212,7 @@ async fn resume() -> Result<(f64, f64)> {
 
     proxy.shared.swallows.store(true, Ordering::SeqCst);
     send_all(&one, &payloads).await?;
-    // All of it is in the hole when nothing has come for a while.
+    // All of it is lost when nothing has come for a while.
     proxy.shared.quiet().await;
     proxy.shared.swallows.store(false, Ordering::SeqCst);
     proxy.shared.cut.notify_waiters();
@@ -232,7 +233,7 @@ async fn take(link: &Link, last: Sequence) -> Result<Sequence> {
     Err("the link ended".into())
 }
 
-/// What goes to the listener goes through it, or into nothing.
+/// Passes the bytes to the listener, or drops them.
 struct Proxy {
     url: String,
     shared: Arc<Shared>,

@@ -9,8 +9,8 @@ use ackline::core::SendQueue;
 use ackline_relink::frame::{self, Body, Context, Decoded, Packet, Role};
 use ackline_relink::{ChannelId, Kind, Limits, Payload};
 
-/// Bytes of packets that are gone through in turn: they stay in the second cache, as what a read has just
-/// brought does.
+/// Bytes of packets that are used in turn: they stay in the second cache, as the bytes of a recent
+/// read do.
 const BUFFER_BYTES: usize = 256 * 1024;
 /// Bytes of the payloads.
 const SIZES: [usize; 2] = [64, 1024];
@@ -63,7 +63,7 @@ fn best(seconds: f64, mut round: impl FnMut() -> Result<u32, Kind>) -> Result<f6
     Ok(f64::from(best.1) / best.0.as_secs_f64())
 }
 
-/// Decodes all packets and looks at each one's channel and length.
+/// Decodes all packets and reads each one's channel and length.
 fn decode(buffer: &[u8]) -> Result<u32, Kind> {
     let mut sum = 0;
     let packets = each(buffer, |packet| {

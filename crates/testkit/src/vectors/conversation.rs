@@ -27,10 +27,10 @@ struct Step {
     expect: Seen,
 }
 
-/// What is expected of a stimulus, or was seen after it.
+/// The expectation of a stimulus, or the result seen after it.
 #[derive(Debug, Default)]
 struct Seen {
-    /// By connection; those that emitted nothing are not in it.
+    /// By connection; those that emitted nothing are left out.
     transmit: BTreeMap<u64, Vec<u8>>,
     transmit_frames: Option<Vec<Value>>,
     events: Vec<Value>,
@@ -57,7 +57,7 @@ impl Seen {
     }
 }
 
-/// How the bytes of a conversation are delivered.
+/// The delivery of a conversation's bytes.
 #[derive(Debug, Clone, Copy)]
 enum Delivery {
     Whole,
@@ -204,7 +204,7 @@ fn parse_expectation(map: &Map<String, Value>, expect: &mut Seen) -> Result<(), 
     Ok(())
 }
 
-/// One conversation on its way.
+/// One conversation in progress.
 struct Run<'a> {
     protocol: &'a dyn Protocol,
     endpoint: Box<dyn Endpoint>,

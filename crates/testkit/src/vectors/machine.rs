@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::{CallError, End, Endpoint};
 
-/// What turns a [`Connection`] into an [`Endpoint`]: verbs and events of one role.
+/// Turns a [`Connection`] into an [`Endpoint`]: verbs and events of one role.
 pub trait Role {
     /// The state machine.
     type Connection: Connection;
