@@ -69,21 +69,34 @@ pub struct Reader {
     state: State,
     turn: Turn,
     input: Input,
-    envelope: Option<Box<Envelope>>,
-    /// The scratch, kept from one envelope to the next inside one `receive`.
-    inflate: Option<Inflate>,
-    tries: Tries,
+    envelopes: Envelopes,
     partial: Partial,
     aside: Aside,
     pending: Pending,
     events: VecDeque<Event>,
     timing: Timing,
+    requests: Requests,
+    stats: ReaderStats,
+}
+
+/// The envelope in progress, and the memory to inflate it.
+#[derive(Debug, Default)]
+struct Envelopes {
+    current: Option<Box<Envelope>>,
+    /// The scratch, kept from one envelope to the next inside one `receive`.
+    inflate: Option<Inflate>,
+    tries: Tries,
+}
+
+/// The requests of timers, driver and application.
+#[derive(Debug, Default)]
+struct Requests {
+    /// A keepalive is to be sent.
     keepalive: bool,
     /// The driver sends our end: nothing more is acknowledged.
     hung_up: bool,
     /// `retire` was called.
     retiring: bool,
-    stats: ReaderStats,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -165,17 +178,13 @@ impl Reader {
                 peer: None,
                 held_up: false,
             },
-            envelope: None,
-            inflate: None,
-            tries: Tries::default(),
+            envelopes: Envelopes::default(),
             partial: Partial::default(),
             aside: Aside::default(),
             pending: Pending::default(),
             events: VecDeque::new(),
             timing: Timing::default(),
-            keepalive: false,
-            hung_up: false,
-            retiring: false,
+            requests: Requests::default(),
             stats: ReaderStats::default(),
         }
     }
@@ -201,7 +210,7 @@ impl Reader {
             State::Failed(_) => self.config.settle_after_error,
             State::Draining | State::Closed => false,
         };
-        if is_taking && !self.hung_up {
+        if is_taking && !self.requests.hung_up {
             return Ok(());
         }
         Err(UsageError::new(
@@ -237,13 +246,13 @@ impl Reader {
     /// As [`stop`](Self::stop), once the begun window is complete: its writer loses nothing.
     pub fn retire(&mut self, now: Instant) {
         self.timing.touch(now);
-        self.retiring = true;
+        self.requests.retiring = true;
         self.stop_between_windows(now);
     }
 
     fn stop_between_windows(&mut self, now: Instant) -> bool {
-        let is_between = self.envelope.is_none() && !self.is_inside_window();
-        let stops = self.retiring && is_between && self.state == State::Open;
+        let is_between = self.envelopes.current.is_none() && !self.is_inside_window();
+        let stops = self.requests.retiring && is_between && self.state == State::Open;
         if stops {
             self.stop(now);
         }
@@ -281,7 +290,7 @@ impl Reader {
             if budget.inflated == 0 {
                 return Ok(Need::Again);
             }
-            if let Some(envelope) = self.envelope.take() {
+            if let Some(envelope) = self.envelopes.current.take() {
                 if let Err(kind) = self.work(now, envelope, &mut budget) {
                     self.set_aside(now, kind)?;
                 }

@@ -48,13 +48,16 @@ enum At {
         head: Head,
         rest: usize,
     },
-    /// In a data frame: `rest` bytes of a field, then `fields` more.
-    Fields {
-        version: Version,
-        head: Head,
-        fields: u32,
-        rest: usize,
-    },
+    Fields(DataFrame),
+}
+
+/// The position in a data frame: `rest` bytes of a field, then `fields` more.
+#[derive(Debug, Clone, Copy)]
+struct DataFrame {
+    version: Version,
+    head: Head,
+    fields: u32,
+    rest: usize,
 }
 
 impl Walker {
@@ -79,7 +82,7 @@ impl Walker {
         match self.at {
             At::Header => header_len(self.held.get(1).copied().filter(|_| self.have > 1)),
             At::Payload { rest, .. } => self.done.saturating_add(rest),
-            At::Fields { fields, rest, .. } => {
+            At::Fields(DataFrame { fields, rest, .. }) => {
                 let lengths = usize::try_from(fields)
                     .unwrap_or(usize::MAX)
                     .saturating_mul(4)
@@ -111,12 +114,7 @@ impl Walker {
                     let rest = self.skip(chunk, rest);
                     self.enter(version, head, rest)
                 }
-                At::Fields {
-                    version,
-                    head,
-                    fields,
-                    rest,
-                } => self.fields(chunk, limits, (version, head, fields, rest))?,
+                At::Fields(at) => self.fields(chunk, limits, at)?,
             };
             if walked.is_some() {
                 return Ok(walked);
@@ -233,12 +231,12 @@ impl Walker {
         if fields == 0 {
             return Ok(self.enter(version, head, 0));
         }
-        self.at = At::Fields {
+        self.at = At::Fields(DataFrame {
             version,
             head,
             fields,
             rest: 0,
-        };
+        });
         Ok(None)
     }
 
@@ -246,8 +244,14 @@ impl Walker {
         &mut self,
         chunk: &mut &[u8],
         limits: &Limits,
-        (version, head, mut fields, mut rest): (Version, Head, u32, usize),
+        at: DataFrame,
     ) -> Result<Option<Walked>, Kind> {
+        let DataFrame {
+            version,
+            head,
+            mut fields,
+            mut rest,
+        } = at;
         loop {
             rest = self.skip(chunk, rest);
             if rest == 0 && fields == 0 {
@@ -257,12 +261,12 @@ impl Walker {
                 self.hold(chunk, 4);
             }
             if rest > 0 || self.have < 4 {
-                self.at = At::Fields {
+                self.at = At::Fields(DataFrame {
                     version,
                     head,
                     fields,
                     rest,
-                };
+                });
                 return Ok(None);
             }
             self.have = 0;

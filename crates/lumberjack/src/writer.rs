@@ -4,6 +4,8 @@
 //! Not here: resending over another connection: at the end the application learns which events were
 //! not acknowledged.
 
+mod in_flight;
+
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -16,6 +18,7 @@ use crate::slow_start::SlowStart;
 use crate::walker::{Head, Walker, wide};
 use crate::wire::{From, HEADER, WINDOW};
 use crate::{Kind, Limits, OutRecord, SequenceMode, Version, WriterConfig};
+use in_flight::{Flight, InFlight};
 
 /// The events of a [`Writer`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,24 +43,40 @@ pub struct Writer {
     config: WriterConfig,
     limits: Limits,
     state: State,
-    in_flight: VecDeque<Flight>,
+    in_flight: InFlight,
     outbox: VecDeque<Bytes>,
     events: VecDeque<WriterEvent>,
     windows: u64,
     next: Sequence,
-    last_completed: Option<Sequence>,
     size: Option<SlowStart>,
-    in_flight_events: u32,
-    in_flight_bytes: u64,
-    walker: Walker,
-    /// The compressor, and the frames of the next envelope: reused for every window.
+    envelopes: Envelopes,
+    input: Input,
+    waits: Waits,
+}
+
+/// The memory of envelopes, reused for every window.
+#[derive(Debug)]
+struct Envelopes {
     deflate: Option<Deflate>,
+    /// The frames of the next envelope.
     plain: Vec<u8>,
+}
+
+/// The input of acknowledgements.
+#[derive(Debug)]
+struct Input {
+    walker: Walker,
+    /// Bytes received before the current frame.
     offset: u64,
+    /// The input's length after the last call, which is the walker's position in it.
+    left: usize,
+}
+
+/// The starts of the writer's waits.
+#[derive(Debug, Default)]
+struct Waits {
     read_since: Option<Instant>,
     progress_since: Option<Instant>,
-    /// The input's length after the last call, and the walker's position in it.
-    left: usize,
     paused: Option<Instant>,
 }
 
@@ -70,21 +89,6 @@ enum State {
     Failed(ProtocolError<Kind>),
 }
 
-/// A window that is in flight.
-#[derive(Debug)]
-struct Flight {
-    window: u64,
-    first: Sequence,
-    records: u32,
-    /// The most events that it could have held.
-    allowed: u32,
-    /// Bytes of its plain frames.
-    bytes: u64,
-    /// Events acknowledged so far.
-    acked: u32,
-    skips_zero: bool,
-}
-
 /// The limits of the next window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Allowance {
@@ -92,26 +96,6 @@ pub struct Allowance {
     pub events: u32,
     /// Bytes of plain frames with their headers ([`OutRecord::wire_len`]).
     pub bytes: u64,
-}
-
-impl Flight {
-    /// The number of events that the number covers, if it belongs to this window.
-    fn covered(&self, number: Sequence) -> Option<u32> {
-        let wrapped = number.0 < self.first.0;
-        if self.skips_zero && number.0 == 0 {
-            return None;
-        }
-        let skipped = u32::from(self.skips_zero && wrapped);
-        let covered = number
-            .since(self.first)
-            .checked_sub(skipped)?
-            .checked_add(1)?;
-        (covered <= self.records).then_some(covered)
-    }
-
-    const fn rest(&self) -> u32 {
-        self.records.saturating_sub(self.acked)
-    }
 }
 
 impl Writer {
@@ -125,29 +109,28 @@ impl Writer {
             .slow_start
             .map(|start| SlowStart::new(start, config.max_window));
         Self {
-            deflate: config
-                .compression
-                .filter(|level| *level > 0)
-                .map(Deflate::new),
-            plain: Vec::new(),
+            envelopes: Envelopes {
+                deflate: config
+                    .compression
+                    .filter(|level| *level > 0)
+                    .map(Deflate::new),
+                plain: Vec::new(),
+            },
             config,
             size,
-            in_flight_events: 0,
-            in_flight_bytes: 0,
             limits: Limits::default(),
             state: State::Open,
-            in_flight: VecDeque::new(),
+            in_flight: InFlight::default(),
             outbox: VecDeque::new(),
             events: VecDeque::new(),
             windows: 0,
             next: Sequence(next),
-            last_completed: None,
-            walker: Walker::new(From::Reader, false),
-            offset: 0,
-            read_since: None,
-            progress_since: None,
-            left: 0,
-            paused: None,
+            input: Input {
+                walker: Walker::new(From::Reader, false),
+                offset: 0,
+                left: 0,
+            },
+            waits: Waits::default(),
         }
     }
 
@@ -164,14 +147,14 @@ impl Writer {
         let (count, bytes) = self.admit(records.clone())?;
         let first = self.first_sequence();
         let wire = self.encode(count, bytes, records);
-        if self.in_flight.is_empty() {
-            self.read_since = Some(now);
-            self.progress_since = Some(now);
+        if self.in_flight.windows.is_empty() {
+            self.waits.read_since = Some(now);
+            self.waits.progress_since = Some(now);
         }
         self.windows = self.windows.saturating_add(1);
-        self.in_flight_events = self.in_flight_events.saturating_add(count);
-        self.in_flight_bytes = self.in_flight_bytes.saturating_add(bytes);
-        self.in_flight.push_back(Flight {
+        self.in_flight.events = self.in_flight.events.saturating_add(count);
+        self.in_flight.bytes = self.in_flight.bytes.saturating_add(bytes);
+        self.in_flight.windows.push_back(Flight {
             window: self.windows,
             first,
             records: count,
@@ -187,6 +170,7 @@ impl Writer {
     /// Events in flight that are not acknowledged; also after the end.
     pub fn unacknowledged(&self) -> u64 {
         self.in_flight
+            .windows
             .iter()
             .fold(0, |sum, flight| sum.saturating_add(flight.rest().into()))
     }
@@ -194,7 +178,9 @@ impl Writer {
     /// Windows that may be sent now.
     pub fn room(&self) -> usize {
         match self.state {
-            State::Open => self.max_in_flight().saturating_sub(self.in_flight.len()),
+            State::Open => self
+                .max_in_flight()
+                .saturating_sub(self.in_flight.windows.len()),
             _ => 0,
         }
     }
@@ -205,11 +191,11 @@ impl Writer {
             return None;
         }
         let events = match self.config.max_in_flight_events {
-            Some(most) => most.saturating_sub(self.in_flight_events),
+            Some(most) => most.saturating_sub(self.in_flight.events),
             None => u32::MAX,
         };
         let bytes = match self.config.max_in_flight_bytes {
-            Some(most) => most.saturating_sub(self.in_flight_bytes),
+            Some(most) => most.saturating_sub(self.in_flight.bytes),
             None => u64::MAX,
         };
         let events = events.min(self.window_size());
@@ -325,13 +311,13 @@ impl Writer {
         // The events are in memory already: this length is not a peer's claim.
         let room = usize::try_from(bytes).unwrap_or(0).saturating_add(HEADER);
         let mut wire = Vec::new();
-        let mut plain = std::mem::take(&mut self.plain);
-        let out = match self.deflate {
+        let mut plain = std::mem::take(&mut self.envelopes.plain);
+        let out = match self.envelopes.deflate {
             Some(_) => &mut plain,
             None => &mut wire,
         };
         out.reserve(room);
-        if self.deflate.is_none() {
+        if self.envelopes.deflate.is_none() {
             put_header(out, version, WINDOW, count);
         }
         for record in records {
@@ -344,12 +330,12 @@ impl Writer {
             }
             self.next = self.next.next();
         }
-        if let Some(deflate) = &mut self.deflate {
+        if let Some(deflate) = &mut self.envelopes.deflate {
             put_header(&mut wire, version, WINDOW, count);
             put_compressed(&mut wire, version, deflate, &plain);
             plain.clear();
             plain.shrink_to(KEPT);
-            self.plain = plain;
+            self.envelopes.plain = plain;
         }
         wire.into()
     }
@@ -380,12 +366,13 @@ impl Writer {
             && self.config.version == Version::V1
             && self
                 .in_flight
+                .windows
                 .iter()
                 .any(|flight| flight.covered(Sequence(0)).is_some())
     }
 
     fn in_oldest(&self, number: Sequence) -> Option<(usize, u32)> {
-        Some((0, self.in_flight.front()?.covered(number)?))
+        Some((0, self.in_flight.windows.front()?.covered(number)?))
     }
 
     /// The window that a cumulative number, or a count, belongs to.
@@ -394,7 +381,7 @@ impl Writer {
             return Some(found);
         }
         if self.config.accept_count_acks
-            && let Some(oldest) = self.in_flight.front()
+            && let Some(oldest) = self.in_flight.windows.front()
             && oldest.records == number.0
         {
             return Some((0, oldest.records));
@@ -402,12 +389,13 @@ impl Writer {
         if !self.config.accept_count_acks && self.is_behind(number) {
             return None;
         }
-        let mut flights = self.in_flight.iter().enumerate();
+        let mut flights = self.in_flight.windows.iter().enumerate();
         flights.find_map(|(at, flight)| Some((at, flight.covered(number)?)))
     }
 
     fn is_behind(&self, number: Sequence) -> bool {
-        self.last_completed
+        self.in_flight
+            .last_completed
             .is_some_and(|last| number == last || last.is_after(number))
     }
 
@@ -417,27 +405,27 @@ impl Writer {
         for _ in 0..at {
             self.complete_oldest();
         }
-        if let Some(oldest) = self.in_flight.front_mut() {
+        if let Some(oldest) = self.in_flight.windows.front_mut() {
             let more = covered.saturating_sub(oldest.acked);
             grown |= more > 0;
             oldest.acked = oldest.acked.saturating_add(more);
-            self.in_flight_events = self.in_flight_events.saturating_sub(more);
+            self.in_flight.events = self.in_flight.events.saturating_sub(more);
             if oldest.rest() == 0 {
                 self.complete_oldest();
             }
         }
         if grown {
-            self.progress_since = Some(now);
+            self.waits.progress_since = Some(now);
         }
-        if self.in_flight.is_empty() {
-            self.read_since = None;
-            self.progress_since = None;
+        if self.in_flight.windows.is_empty() {
+            self.waits.read_since = None;
+            self.waits.progress_since = None;
         }
         self.drain_if_done();
     }
 
     fn complete_oldest(&mut self) {
-        let Some(flight) = self.in_flight.pop_front() else {
+        let Some(flight) = self.in_flight.windows.pop_front() else {
             return;
         };
         let steps = flight.records.saturating_sub(1);
@@ -445,9 +433,9 @@ impl Writer {
         if flight.skips_zero && last.0 < flight.first.0 {
             last = last.next();
         }
-        self.last_completed = Some(last);
-        self.in_flight_events = self.in_flight_events.saturating_sub(flight.rest());
-        self.in_flight_bytes = self.in_flight_bytes.saturating_sub(flight.bytes);
+        self.in_flight.last_completed = Some(last);
+        self.in_flight.events = self.in_flight.events.saturating_sub(flight.rest());
+        self.in_flight.bytes = self.in_flight.bytes.saturating_sub(flight.bytes);
         if let Some(size) = &mut self.size {
             size.acknowledged(flight.records, flight.allowed);
         }
@@ -457,7 +445,7 @@ impl Writer {
     }
 
     fn drain_if_done(&mut self) {
-        if self.state == State::Closing && self.in_flight.is_empty() {
+        if self.state == State::Closing && self.in_flight.windows.is_empty() {
             self.state = State::Draining;
         }
     }
@@ -465,7 +453,7 @@ impl Writer {
     fn take(&mut self, now: Instant, input: &mut BytesMut) -> Result<(), Kind> {
         loop {
             let mut rest: &[u8] = input;
-            let mut walker = self.walker.clone();
+            let mut walker = self.input.walker.clone();
             let Some(walked) = walker.step(&mut rest, &self.limits)? else {
                 return Ok(());
             };
@@ -473,14 +461,14 @@ impl Writer {
                 self.acknowledge(now, walked.version, sequence)?;
             }
             input.advance(walked.len);
-            self.offset = self.offset.saturating_add(wide(walked.len));
+            self.input.offset = self.input.offset.saturating_add(wide(walked.len));
         }
     }
 
     fn fail(&mut self, kind: Kind) -> ProtocolError<Kind> {
         let error = ProtocolError {
             kind,
-            offset: self.offset,
+            offset: self.input.offset,
         };
         self.end(State::Failed(error.clone()));
         error
@@ -491,11 +479,11 @@ impl Writer {
         self.state = state;
         self.outbox.clear();
         if let Some(size) = &mut self.size
-            && !self.in_flight.is_empty()
+            && !self.in_flight.windows.is_empty()
         {
             size.failed();
         }
-        for flight in &self.in_flight {
+        for flight in &self.in_flight.windows {
             self.events.push_back(WriterEvent::Unacknowledged {
                 window: flight.window,
                 from: flight.acked,
@@ -505,11 +493,16 @@ impl Writer {
 
     fn deadlines(&self) -> [Option<Instant>; 2] {
         let after = |since: Option<Instant>, wait: Option<Duration>| since?.checked_add(wait?);
-        let read = self.read_since.filter(|_| self.paused.is_none());
+        let read = self
+            .waits
+            .read_since
+            .filter(|_| self.waits.paused.is_none());
         [
             after(read, self.config.read_timeout),
             after(
-                self.progress_since.filter(|_| self.paused.is_none()),
+                self.waits
+                    .progress_since
+                    .filter(|_| self.waits.paused.is_none()),
                 self.config.progress_timeout,
             ),
         ]
@@ -529,11 +522,11 @@ impl Connection for Writer {
                 return Ok(Need::Input { at_least: 1 });
             }
         }
-        if input.len() > self.left && self.read_since.is_some() {
-            self.read_since = Some(now);
+        if input.len() > self.input.left && self.waits.read_since.is_some() {
+            self.waits.read_since = Some(now);
         }
         self.take(now, input).map_err(|kind| self.fail(kind))?;
-        self.left = input.len();
+        self.input.left = input.len();
         Ok(Need::Input { at_least: 6 })
     }
 
@@ -585,14 +578,14 @@ impl Connection for Writer {
 
     fn reading(&mut self, now: Instant, on: bool) {
         if !on {
-            self.paused.get_or_insert(now);
+            self.waits.paused.get_or_insert(now);
             return;
         }
-        let Some(paused) = self.paused.take() else {
+        let Some(paused) = self.waits.paused.take() else {
             return;
         };
         let pause = now.saturating_duration_since(paused);
-        for since in [&mut self.read_since, &mut self.progress_since] {
+        for since in [&mut self.waits.read_since, &mut self.waits.progress_since] {
             *since = since.and_then(|since| since.checked_add(pause));
         }
     }

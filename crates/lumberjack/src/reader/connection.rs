@@ -35,7 +35,7 @@ impl Connection for Reader {
         }
         let need = self.take(now, input).map_err(|kind| self.fail(kind))?;
         self.partial.settle();
-        self.inflate = None;
+        self.envelopes.inflate = None;
         self.input.left = input.len();
         self.input.held_up = !matches!(need, Need::Input { .. });
         Ok(need)
@@ -91,7 +91,7 @@ impl Connection for Reader {
                 self.timing.settled(now);
             }
         }
-        let keepalive = std::mem::take(&mut self.keepalive);
+        let keepalive = std::mem::take(&mut self.requests.keepalive);
         let is_alive = matches!(self.state, State::Open | State::Stopping);
         if keepalive && out.len() == before && is_alive {
             put_ack(out, Version::V2, 0);
@@ -124,7 +124,7 @@ impl Connection for Reader {
         let is_due = |due: Option<Instant>| due.is_some_and(|due| due <= now);
         let mut due = self.timing.due(&self.config, self.situation());
         if is_due(due.keepalive) {
-            self.keepalive = true;
+            self.requests.keepalive = true;
             self.timing.sent(now);
         }
         if is_due(due.tail) {
@@ -159,7 +159,8 @@ impl Connection for Reader {
 
     fn held_bytes(&self) -> usize {
         let envelope = self
-            .envelope
+            .envelopes
+            .current
             .as_ref()
             .map_or(0, |envelope| envelope.held_bytes());
         self.pending
@@ -181,16 +182,16 @@ impl Connection for Reader {
     }
 
     fn step_bytes(&self) -> usize {
-        let envelope = self.envelope.as_ref();
+        let envelope = self.envelopes.current.as_ref();
         envelope.map_or(0, |envelope| envelope.step_bytes())
     }
 
     fn owes_answers(&self) -> bool {
-        self.config.settle_after_error && !self.hung_up && self.pending.is_owed()
+        self.config.settle_after_error && !self.requests.hung_up && self.pending.is_owed()
     }
 
     fn hang_up(&mut self) {
-        self.hung_up = true;
+        self.requests.hung_up = true;
     }
 }
 
@@ -211,9 +212,9 @@ impl Reader {
 
     pub(super) fn drop_unfinished(&mut self) {
         self.partial = Partial::default();
-        self.envelope = None;
+        self.envelopes.current = None;
         self.aside.forget();
-        self.inflate = None;
+        self.envelopes.inflate = None;
     }
 
     pub(super) fn drain_if_settled(&mut self) {
@@ -291,7 +292,7 @@ mod tests {
         reader.receive(Instant::now(), &mut input).unwrap();
         assert!(reader.poll_event().is_some());
         assert!(reader.poll_event().is_none());
-        assert!(reader.inflate.is_none());
+        assert!(reader.envelopes.inflate.is_none());
         assert_eq!(reader.events.capacity(), 0);
     }
 }

@@ -21,9 +21,9 @@ impl Reader {
         } else {
             input.split_to(len).freeze()
         };
-        let inflate = self.inflate.take().unwrap_or_default();
+        let inflate = self.envelopes.inflate.take().unwrap_or_default();
         self.suspect(version, &bytes);
-        self.envelope = Some(Box::new(Envelope::new(version, bytes, inflate)));
+        self.envelopes.current = Some(Box::new(Envelope::new(version, bytes, inflate)));
     }
 
     /// Does one step of work on an envelope; puts it back unless it is done.
@@ -37,7 +37,7 @@ impl Reader {
             return self.apply_in_turns(now, envelope, budget);
         }
         let at_once = if envelope.is_fresh() {
-            envelope.check_at_once(&mut self.tries, &self.config.limits)
+            envelope.check_at_once(&mut self.envelopes.tries, &self.config.limits)
         } else {
             None
         };
@@ -52,7 +52,7 @@ impl Reader {
         match checked {
             Checked::More(made) => {
                 budget.spend(made);
-                self.envelope = Some(envelope);
+                self.envelopes.current = Some(envelope);
             }
             Checked::Sound(made) => {
                 budget.spend(made.max(ENVELOPE_COST));
@@ -66,7 +66,7 @@ impl Reader {
     /// [`Connection::step_bytes`](ackline_core::Connection::step_bytes) is granted.
     fn put_back(&mut self, envelope: Box<Envelope>, budget: &mut Budget) {
         budget.inflated = 0;
-        self.envelope = Some(envelope);
+        self.envelopes.current = Some(envelope);
     }
 
     /// An envelope is sound: it takes effect at once, or frame by frame in a second pass.
@@ -177,7 +177,7 @@ impl Reader {
                 if let Some(plain) = &mut envelope.plain {
                     plain.clear();
                 }
-                self.envelope = Some(envelope);
+                self.envelopes.current = Some(envelope);
                 return Ok(());
             }
             let complete = self.admit(walked)?;
@@ -185,7 +185,7 @@ impl Reader {
             if complete {
                 self.give(&mut envelope);
                 self.complete(now);
-                self.envelope = Some(envelope);
+                self.envelopes.current = Some(envelope);
                 return Ok(());
             }
         }
@@ -198,7 +198,7 @@ impl Reader {
             // The bytes of the next piece must be granted first.
             self.put_back(envelope, budget);
         } else {
-            self.envelope = Some(envelope);
+            self.envelopes.current = Some(envelope);
         }
         Ok(())
     }
@@ -221,7 +221,7 @@ impl Reader {
     fn finish_envelope(&mut self, envelope: Envelope) {
         self.aside.forget();
         self.pass(envelope.bytes.len());
-        self.inflate = Some(envelope.into_inflate());
+        self.envelopes.inflate = Some(envelope.into_inflate());
     }
 }
 
