@@ -46,12 +46,12 @@ impl<'t> Doubles<'_, 't> {
         let _valid = members(object, &mut |name, value| {
             let found = self.scope.find(node, body(name));
             if let Some(node) = found.filter(|node| self.scope.leads_on(*node)) {
-                self.member((node, place), name, value);
+                self.member(node, place, name, value);
             }
         });
     }
 
-    fn member(&mut self, (node, place): (usize, usize), name: &'t str, value: &'t str) {
+    fn member(&mut self, node: usize, place: usize, name: &'t str, value: &'t str) {
         let is_object = value.starts_with('{');
         let says = unescaped(body(name)).unwrap_or(Cow::Borrowed(name));
         let last = self.last.entry((place, says)).or_default();
