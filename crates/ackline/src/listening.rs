@@ -1,10 +1,12 @@
 //! A listener of any protocol: accepts connections and keeps the links that come of them until each is handed out once.
 
-use ackline_link::{Acceptor, AcceptorStats, Admitted, BoundListener, TurnedAway};
-use tokio::sync::{Mutex, Semaphore, mpsc};
-use tokio::task::JoinHandle;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::sync::Arc;
 
-use ackline_link::{Acceptor, AcceptorStats, Admitted, BoundListener, Refused, Turned, Watched};
+use ackline_link::{
+    Acceptor, AcceptorStats, Admitted, BoundListener, Refused, TurnedAway, Watched,
+};
 use tokio::sync::Mutex;
 use tokio::task::{AbortHandle, JoinHandle};
 
@@ -142,8 +144,65 @@ impl<T> Drop for Listening<T> {
     }
 }
 
-/// Logs who was turned away.
-pub(crate) fn say(turned: &TurnedAway) {
+impl<T> Clone for MadeLinks<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> MadeLinks<T> {
+    fn new() -> Self {
+        Self(Arc::new(Watched::new(State {
+            ready: VecDeque::new(),
+            is_closed: false,
+            is_abandoned: false,
+        })))
+    }
+
+    /// Hands a link out, or drops it, which ends it, if nobody takes links any more. What waits here is bounded by the
+    /// acceptor's slots, or by the links that a protocol keeps.
+    pub(crate) fn put(&self, link: T) {
+        let unwanted = self.0.change(|state| {
+            if state.is_abandoned {
+                return Some(link);
+            }
+            state.ready.push_back(link);
+            None
+        });
+        drop(unwanted);
+    }
+
+    fn abandon(&self) {
+        let left = self.0.change(|state| {
+            (state.is_closed, state.is_abandoned) = (true, true);
+            std::mem::take(&mut state.ready)
+        });
+        drop(left);
+    }
+}
+
+impl Refusals {
+    /// Logs a connection that was turned away, and remembers it unless that was done before.
+    pub(crate) fn turned_away(&self, turned: TurnedAway) {
+        log_refusal(&turned);
+        if let TurnedAway::Refused(refused) = turned {
+            self.remember(refused);
+        }
+    }
+
+    /// Remembers a refused connection; the oldest goes first.
+    pub(crate) fn remember(&self, refused: Refused) {
+        self.0.change(|refusals| {
+            if refusals.len() == MAX_REFUSED {
+                refusals.pop_front();
+            }
+            refusals.push_back(refused);
+        });
+    }
+}
+
+/// Logs a refused connection, unless there were many lines already.
+pub(crate) fn log_refusal(turned: &TurnedAway) {
     if let TurnedAway::Refused(refused) | TurnedAway::Unreported(refused) = turned
         && let Some(times) = refused.times
     {

@@ -12,6 +12,7 @@
 
 mod admission;
 mod networks;
+mod options;
 pub(crate) mod reason;
 mod refusals;
 pub(crate) mod slots;
@@ -23,7 +24,6 @@ use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use ackline_core::LimitHit;
 use tokio::sync::Semaphore;
@@ -43,58 +43,6 @@ use crate::{BoundListener, Listener, Peer, PeerInfo, Stream};
 use reason::Reason;
 use refusals::{LINE_EVERY, Refusals};
 use slots::{Limits, Origin, Slots};
-
-/// The limits of an acceptor: which clients may connect, how many and how fast. The names are those
-/// of the command line.
-#[derive(Debug, Clone)]
-pub struct AcceptorOptions {
-    /// Proxies: a PROXY header is required from them and refused from all other clients.
-    pub proxy_from: Networks,
-    /// Client addresses that may connect; all if the list is empty. Unix sockets have the rights of
-    /// their file instead.
-    pub allow: Networks,
-    /// Connections at once, also while they are being admitted: 10,000. Of connections of proxies that wait
-    /// for their PROXY header there may be as many as are free, and a tenth more, or 64.
-    pub max_connections: usize,
-    /// Connections of one address at once: `None` for all but an eighth of `max_connections`, 0 for
-    /// no limit of its own. Senders behind one address share it; IPv6 addresses are counted by
-    /// their /64, which a single host owns whole, and peers on Unix sockets by their user. When all
-    /// slots are taken and an address or user asks for one, the least useful connection of the
-    /// address or user that has the most is ended, provided that the asking one has fewer.
-    pub max_connections_per_address: Option<usize>,
-    /// Connections accepted per second, 1,000, which may all come at once; `None` is off. One
-    /// address or local user may use half of the rate. A connection that is refused at once does
-    /// not count. After a restart all senders reconnect within a second: at this rate 10,000 of
-    /// them take 10 s, and acknowledgements still go out meanwhile. A connection that waits for the
-    /// rate of its own address holds a slot; one that waits for the rate of all stays in the
-    /// system's queue, up to a second's worth.
-    pub accept_rate: Option<u64>,
-    /// Bytes per second that one [sender](PeerInfo::sender) may send, off. A faster sender is read
-    /// more slowly; nothing is closed.
-    pub max_bytes_per_second: Option<u64>,
-    /// The age at which a connection is closed in good order, ± 20 %, off.
-    pub max_connection_age: Option<Duration>,
-    /// Time for a PROXY header, and for a TLS handshake: 10 s.
-    pub handshake_timeout: Duration,
-    /// Time for the first byte; `None` waits for ever.
-    pub first_byte_timeout: Option<Duration>,
-}
-
-impl Default for AcceptorOptions {
-    fn default() -> Self {
-        Self {
-            proxy_from: Networks::default(),
-            allow: Networks::default(),
-            max_connections: 10_000,
-            max_connections_per_address: None,
-            accept_rate: Some(1_000),
-            max_bytes_per_second: None,
-            max_connection_age: None,
-            handshake_timeout: Duration::from_secs(10),
-            first_byte_timeout: Some(Duration::from_secs(10)),
-        }
-    }
-}
 
 /// Admits connections by one set of limits. Clones share them.
 #[derive(Debug, Clone)]
@@ -175,72 +123,6 @@ pub struct AcceptorStats {
     pub health_checks: u64,
     /// Refused connections by code.
     pub turned_away: BTreeMap<&'static str, u64>,
-}
-
-impl AcceptorOptions {
-    /// The names that [`set_count`](Self::set_count) knows.
-    pub const COUNTS: [&str; 4] = [
-        "max_connections",
-        "max_connections_per_address",
-        "accept_rate",
-        "max_bytes_per_second",
-    ];
-
-    /// Sets `proxy_from` or `allow` by its name, from a comma-separated list. Returns whether the
-    /// name is one of them.
-    ///
-    /// # Errors
-    /// The text is not a list of networks; the error begins with the option's name.
-    pub fn set_networks(&mut self, name: &str, networks: &str) -> Result<bool, String> {
-        let option = match name {
-            "proxy_from" => &mut self.proxy_from,
-            "allow" => &mut self.allow,
-            _ => return Ok(false),
-        };
-        *option = networks
-            .parse()
-            .map_err(|error| format!("{name} {error}"))?;
-        Ok(true)
-    }
-
-    /// Sets a number by its name (0 is off, where it can be). Returns whether an option has that
-    /// name.
-    ///
-    /// # Errors
-    /// The number does not fit; the text begins with the option's name.
-    pub fn set_count(&mut self, name: &str, count: u64) -> Result<bool, String> {
-        let size = usize::try_from(count).map_err(|_| format!("{name} is too large"));
-        let some = (count > 0).then_some(count);
-        match name {
-            "max_connections" if count == 0 => return Err(format!("{name} must be at least 1")),
-            "max_connections" => self.max_connections = size?,
-            "max_connections_per_address" => self.max_connections_per_address = Some(size?),
-            "accept_rate" => self.accept_rate = some,
-            "max_bytes_per_second" => self.max_bytes_per_second = some,
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-
-    /// Sets `max_connection_age` or `first_byte_timeout` (`None` is off), or `handshake_timeout`,
-    /// by its name. Returns whether the name is one of them.
-    ///
-    /// # Errors
-    /// A handshake without a deadline; the text begins with the option's name.
-    pub fn set_time(&mut self, name: &str, time: Option<Duration>) -> Result<bool, String> {
-        match (name, time) {
-            ("max_connection_age", age) => self.max_connection_age = age,
-            ("first_byte_timeout", timeout) => self.first_byte_timeout = timeout,
-            ("handshake_timeout", Some(timeout)) => self.handshake_timeout = timeout,
-            ("handshake_timeout", None) => {
-                return Err(format!(
-                    "{name} must be above 0: a silent peer holds a slot"
-                ));
-            }
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
 }
 
 impl Acceptor {

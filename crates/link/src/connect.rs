@@ -203,8 +203,13 @@ mod tests {
     }
 
     #[cfg(feature = "tls")]
+    #[cfg(feature = "tls")]
     #[tokio::test]
     async fn after_an_address_without_tls_the_others_are_tried() {
+        use tokio::io::AsyncWriteExt as _;
+
+        use crate::tls::TlsOptions;
+
         let client = Client::new(&TlsOptions::default()).unwrap();
         let ((one, first), (two, second)) = (bound().await, bound().await);
         let refuse = async |listener: TcpListener| {

@@ -41,8 +41,8 @@ mod transport;
 mod watched;
 
 pub use acceptor::{
-    Acceptor, AcceptorOptions, AcceptorStats, Admitted, Arrived, Networks, Refused, Slot,
-    TurnedAway,
+    Acceptor, AcceptorOptions, AcceptorStats, Admitted, Arrived, Networks, PerAddress, Refused,
+    Slot, TurnedAway,
 };
 pub use address::{Address, AddressError, Endpoint, percent_decoded};
 pub use answers::{AnswerBudget, AnswerShare, AnswerUsage, SlowAnswers};

@@ -138,6 +138,11 @@ impl<C: Connection> Link<C> {
         }
     }
 
+    /// A reference that does not keep the link.
+    pub fn downgrade(&self) -> WeakLink<C> {
+        WeakLink(Arc::downgrade(&self.shared))
+    }
+
     /// Runs `f` under the lock, then wakes the driver, if it has something to do, and the waits of
     /// key 0. `f` must be short.
     pub fn call<R>(&self, f: impl FnOnce(&mut C, Instant) -> R) -> R {

@@ -1,5 +1,5 @@
-//! The peer of a connection, as far as it is known: the name for limits, rates and duplicate
-//! detection, and the attributes stored with its events. Decides names; verifies nothing.
+//! Who is at the other end of a connection, as far as it is known: what limits, rates and repeats go by,
+//! and what is kept beside its events. Decides names; verifies nothing.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -7,22 +7,21 @@ use std::sync::Arc;
 
 use crate::escape;
 
-/// The sender of an accepted connection. Every text is escaped and bounded: a peer chooses parts of
-/// them, and they appear in logs, columns and file names of other programs.
+/// The sender behind an accepted connection. Every text is escaped and bounded: a peer chooses parts of
+/// them, and they stand in logs, columns and file names of others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PeerInfo {
-    /// The client's `address:port`, as a trusted proxy reported it, or `unix`.
+    /// The client's `address:port`, as a trusted proxy told it, or `unix`.
     pub name: Arc<str>,
-    /// The identity for limits, rates and duplicate detection: `tls:` and the part of its proven
-    /// certificate by which the listener knows clients, else `token:` and the name of its token,
-    /// else the client's IP address without its port, else `user:` and the id of the user who
-    /// connected a Unix socket, else `unix`.
+    /// The identity that limits, rates and repeats go by: `tls:` and the part of the certificate it proved
+    /// that the listener knows clients by, else `token:` and the name of its token, else the client's IP address without
+    /// its port, else `user:` and the id of the user who connected a Unix socket, else `unix`.
     pub sender: Arc<str>,
-    /// The identity that earlier releases gave the same certificate, `tls:` and its subject alone;
-    /// only if no other authority of the listener could have issued that subject.
+    /// The identity that earlier releases gave the same certificate, `tls:` and its subject alone; only where
+    /// no other authority of the listener could have issued that subject.
     pub former: Option<Arc<str>>,
-    /// Other attributes by name, such as `proxy`: the address of the proxy that connected for it.
+    /// What else is known of it, by name, such as `proxy`: the address of the proxy that connected for it.
     pub attributes: Vec<(Arc<str>, Arc<str>)>,
 }
 
@@ -38,7 +37,7 @@ impl PeerInfo {
         }
     }
 
-    /// A client of a Unix socket, which has no name, and its user id if the system says it.
+    /// A client of a Unix socket, which has no name, and the id of its user where the system says it.
     pub fn unix(user: Option<u32>) -> Self {
         let sender = user.map_or_else(|| "unix".to_owned(), |user| format!("user:{user}"));
         Self {
@@ -49,37 +48,7 @@ impl PeerInfo {
         }
     }
 
-    /// The same with the identity and attributes of its TLS session.
-    #[must_use]
-    pub fn with_session(mut self, session: &Session) -> Self {
-        match (session.identity(), &session.token) {
-            (Some(identity), _) => self.sender = format!("tls:{}", subject_of(&identity)).into(),
-            (None, Some(name)) => self.sender = format!("token:{name}").into(),
-            (None, None) => {}
-        }
-        let former = session.former_identity();
-        self.former = former.map(|subject| format!("tls:{}", subject_of(subject)).into());
-        // Each is escaped already, in its own way.
-        if let Some(subject) = &session.subject {
-            self.push("tls.subject", &subject_of(subject));
-        }
-        if let Some(issuer) = &session.issuer {
-            self.push("tls.issuer", &subject_of(issuer));
-        }
-        if !session.sans.is_empty() {
-            self.push("tls.san", &list(&session.sans));
-        }
-        if let Some(fingerprint) = &session.fingerprint {
-            self = self.with("tls.fingerprint", fingerprint);
-        }
-        if let Some(name) = &session.token {
-            self = self.with("tls.token", name);
-        }
-        self.with("tls.version", &session.version)
-            .with("tls.cipher", &session.cipher)
-    }
-
-    /// The identity proven by a certificate or a token.
+    /// The identity that it has proved, by a certificate or a token.
     pub fn proven(&self) -> Option<&Arc<str>> {
         let is_proven = self.sender.starts_with("tls:") || self.sender.starts_with("token:");
         is_proven.then_some(&self.sender)
@@ -104,8 +73,8 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// The most bytes of a text that a peer chooses: it is stored with each block.
-const MAX_TEXT: usize = 1_024;
+/// Bytes of a text that a peer chooses: it is kept with each block.
+pub(crate) const MAX_TEXT: usize = 1_024;
 
 /// No longer than [`MAX_TEXT`] bytes; a cut is marked with `…`.
 pub(crate) fn cut(text: &str) -> Cow<'_, str> {
@@ -115,32 +84,6 @@ pub(crate) fn cut(text: &str) -> Cow<'_, str> {
     let is_end = |at: &usize| text.is_char_boundary(*at);
     let end = (0..=MAX_TEXT).rev().find(is_end).unwrap_or_default();
     format!("{}…", &text[..end]).into()
-}
-
-/// A subject as an identity. A cut one ends with the hash of the whole subject: it is longer than
-/// any uncut one, and differs from other cut ones as the whole subjects do.
-fn subject_of(subject: &str) -> Cow<'_, str> {
-    match cut(subject) {
-        Cow::Owned(head) => (head + &sha256(subject.as_bytes())).into(),
-        whole @ Cow::Borrowed(_) => whole,
-    }
-}
-
-/// Whole names in a list: commas in them are escaped, and `…` replaces those that do not fit.
-fn list(names: &[String]) -> String {
-    let mut list = String::new();
-    for name in names {
-        let name = escape::escaped(name, ",");
-        let comma = if list.is_empty() { "" } else { "," };
-        if list.len() + comma.len() + name.len() > MAX_TEXT {
-            list.push_str(comma);
-            list.push('…');
-            break;
-        }
-        list.push_str(comma);
-        list.push_str(&name);
-    }
-    list
 }
 
 #[cfg(test)]
@@ -168,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_a_peer_are_escaped_and_bounded() {
+    fn what_a_peer_chooses_is_escaped_and_bounded() {
         let text = "a\u{1b}[31m\n\\n\u{202e}b".to_owned() + &"ü".repeat(2_000);
         let peer = PeerInfo::unix(None).with("name", &text);
         let value = attribute(&peer, "name");
@@ -177,75 +120,5 @@ mod tests {
             "{value}"
         );
         assert!(value.len() <= MAX_TEXT + '…'.len_utf8() && value.ends_with('…'));
-    }
-
-    #[test]
-    fn a_subject_that_is_cut_is_known_by_the_hash_of_the_whole() {
-        let long = |end: &str| format!("CN={}{end}", "ü".repeat(600));
-        let (one, other) = (long("1"), long("2"));
-        let [one, again, other] = [&one, &one, &other].map(|text| session(Some(text), &[]));
-        assert_eq!(one.sender, again.sender);
-        assert_ne!(one.sender, other.sender);
-        let subject = attribute(&one, "tls.subject");
-        let (whole, _) = one.sender.split_once('…').unwrap();
-        assert_eq!(
-            *subject,
-            format!("{}…{}", &whole[4..], sha256(long("1").as_bytes()))
-        );
-        let (head, hash) = subject.split_once('…').unwrap();
-        assert_eq!((head.len(), hash.len()), (1_023, 64));
-        // A text of the maximum length stays as it is.
-        let most = "x".repeat(MAX_TEXT);
-        assert_eq!(attribute(&session(Some(&most), &[]), "tls.subject"), most);
-        assert_eq!(
-            *session(None, &[]).sender,
-            format!("tls:{}", "ab".repeat(32))
-        );
-        let mut session = Session {
-            token: Some("web-1".to_owned()),
-            ..Session::default()
-        };
-        let peer = PeerInfo::unix(None).with_session(&session);
-        assert_eq!(
-            (&*peer.sender, attribute(&peer, "tls.token")),
-            ("token:web-1", "web-1")
-        );
-        session.fingerprint = Some("ab".repeat(32));
-        let peer = PeerInfo::unix(None).with_session(&session);
-        assert_eq!(*peer.sender, format!("tls:{}", "ab".repeat(32)));
-    }
-
-    #[test]
-    fn an_alternative_name_cannot_pass_for_two() {
-        let peer = session(None, &["URI:spiffe://a/b,DNS:evil", "DNS:a\\,b\n"]);
-        assert_eq!(
-            attribute(&peer, "tls.san"),
-            "URI:spiffe://a/b\\,DNS:evil,DNS:a\\\\\\,b\\0A"
-        );
-    }
-
-    #[test]
-    fn alternative_names_are_cut_between_two() {
-        let names: Vec<_> = (100..700).map(|at| format!("DNS:h{at}.example")).collect();
-        let names: Vec<_> = names.iter().map(String::as_str).collect();
-        let peer = session(None, &names);
-        let shown = attribute(&peer, "tls.san");
-        let kept: Vec<_> = shown.strip_suffix(",…").unwrap().split(',').collect();
-        assert_eq!(kept, names[..kept.len()]);
-        let room = MAX_TEXT - (shown.len() - ",…".len());
-        assert!(room <= names[0].len(), "{room}");
-        // The comma takes room too.
-        let fits = |second: usize| {
-            let both = ["x".repeat(MAX_TEXT - 10), "y".repeat(second)];
-            list(&both).ends_with('y')
-        };
-        assert!(fits(9) && !fits(10));
-        let long = "x".repeat(MAX_TEXT);
-        assert_eq!(attribute(&session(None, &[&long]), "tls.san"), long);
-        assert_eq!(
-            attribute(&session(None, &[&long, "a"]), "tls.san"),
-            long.clone() + ",…"
-        );
-        assert_eq!(attribute(&session(None, &[&(long + "x")]), "tls.san"), "…");
     }
 }

@@ -3,18 +3,24 @@
 
 use std::time::{Duration, Instant};
 
-/// How far one peer may delay others while memory is short.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Fairness {
-    /// The part of the links' shared memory that the links of one [sender](crate::PeerInfo::sender)
-    /// may have, and of a spool's blocks: above 0 and up to 1.
-    pub sender_share: f64,
-    /// Bytes per second that the peer must keep up over a frame or window that holds memory, and
-    /// over each five seconds of it, while others wait for memory.
-    pub min_rate: u64,
-    /// The time that such a frame or window may take as a whole while others wait for memory. It
-    /// must come evenly: each five seconds must bring their part of the held bytes.
-    pub frame_timeout: Duration,
+use ackline_core::options::{bytes, fraction, time};
+
+ackline_core::options! {
+    /// How far peers may hold up each other while memory is short.
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    pub struct Fairness {
+        options {
+            /// The part of the memory, and of the spool's budget, that one sender (an address, or a certificate's subject) may
+            /// have while there are others.
+            max_sender_share: f64 = 0.5, fraction(), RECEIVE;
+            /// Bytes a second that a sender must keep up over a frame or window that holds memory, and over each five
+            /// seconds of it, while others wait for memory.
+            min_rate: u64 = 1_024, bytes(1..=u64::MAX), RECEIVE;
+            /// How long such a frame or window may take as a whole, while others wait for memory. It must come evenly: as
+            /// much of it in each five seconds as is due in them.
+            frame_timeout: Option<Duration> = Some(Duration::from_secs(60)), time(), RECEIVE;
+        }
+    }
 }
 
 impl Fairness {
@@ -37,6 +43,11 @@ impl Fairness {
 }
 
 impl Fairness {
+    /// The time that a whole frame may take.
+    fn whole(&self) -> Duration {
+        self.frame_timeout.unwrap_or(Duration::MAX)
+    }
+
     /// The time before which no frame is judged.
     fn grace(&self) -> Duration {
         GRACE.min(self.whole())

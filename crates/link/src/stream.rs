@@ -1,4 +1,4 @@
-//! One transport of any kind.
+//! One transport, whatever carries it.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -34,7 +34,7 @@ impl Stream {
     pub(crate) fn from_tcp(stream: TcpStream) -> io::Result<Self> {
         // 20,000 windowed messages took 0.29 s with it and over 60 s without.
         stream.set_nodelay(true)?;
-        // Finds a peer that lost power although nothing is sent to it.
+        // A peer that lost power is found out although nothing is sent to it.
         let probes = TcpKeepalive::new().with_time(KEEPALIVE);
         SockRef::from(&stream).set_tcp_keepalive(&probes)?;
         Ok(Self::from_raw(Raw::new(Socket::tcp(stream))))
@@ -50,27 +50,8 @@ impl Stream {
         }
     }
 
-    pub(crate) fn from_tls(tls: Tls) -> Self {
-        Self {
-            layer: Layer::Tls(Box::new(tls)),
-        }
-    }
-
-    /// The socket of a plain stream, to start TLS on; reading is buffered from here on.
-    pub(crate) fn into_raw(self) -> Result<Raw, TlsError> {
-        match self.layer {
-            Layer::Plain(raw) => Ok(Raw {
-                is_buffered: true,
-                ..raw
-            }),
-            Layer::Tls(_) => Err(TlsError::Options(
-                "a stream of TLS cannot carry another one".to_owned(),
-            )),
-        }
-    }
-
-    /// Checks the first bytes for the alert with which a TLS server answers plain bytes: it becomes
-    /// the error [`TlsError::Plaintext`].
+    /// Looks, in the first bytes that come, for the alert with which a server of TLS answers plain bytes:
+    /// it becomes the error [`TlsError::Plaintext`].
     pub(crate) fn expecting_plain(mut self) -> Self {
         if let Layer::Plain(raw) = &mut self.layer {
             raw.may_be_alert = true;
@@ -92,7 +73,7 @@ impl Stream {
         raw.socket.as_tcp()
     }
 
-    /// The id of the user at the other end of a Unix socket, if the system says it.
+    /// The id of the user at the other end of a Unix socket, where the system says it.
     pub(crate) fn user(&self) -> Option<u32> {
         let raw = match &self.layer {
             Layer::Plain(raw) => raw,
@@ -101,8 +82,7 @@ impl Stream {
         raw.socket.user()
     }
 
-    /// A writer for a plain stream, usable beside its driver; none for TLS, whose records depend on
-    /// each other.
+    /// Writes to a plain stream, whoever drives it; none where what is written depends on what was.
     pub(crate) fn writer(&self) -> Option<Writer> {
         match &self.layer {
             Layer::Plain(raw) => Some(raw.socket.writer().clone()),
@@ -110,7 +90,7 @@ impl Stream {
         }
     }
 
-    /// The socket beneath, to ask how much the peer has taken.
+    /// The socket beneath, to ask how far the peer is.
     pub(crate) fn socket(&self) -> Writer {
         let raw = match &self.layer {
             Layer::Plain(raw) => raw,
@@ -119,8 +99,8 @@ impl Stream {
         raw.socket.writer().clone()
     }
 
-    /// Puts back bytes that were read from this stream: they are read again, before all others. For
-    /// plain streams only: a TLS stream drops them and returns `false`.
+    /// Puts bytes back that were read from this stream: they are read again, before all others.
+    /// For plain streams: a stream of TLS drops them and answers `false`.
     pub fn unread(&mut self, bytes: Bytes) -> bool {
         let Layer::Plain(raw) = &mut self.layer else {
             return false;
@@ -149,21 +129,21 @@ impl Stream {
 
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
-/// Bytes read at once beneath TLS, which asks for 4 KiB at a time; through the stack, so that
-/// nothing is allocated until bytes come.
+/// Bytes read at once beneath TLS, which asks for 4 KiB at a time; through the stack, so that nothing is
+/// allocated until bytes are there.
 const AHEAD_BYTES: usize = 16 * 1024;
 
-/// The same while data flows: two records. Bytes that are not taken at once are kept, so this is
-/// also the most that a session may hold in addition to its own buffers.
+/// The same where data flows: two records. What is not taken at once is kept, so this is also what a
+/// session may hold beside its own buffers.
 const FLOWING_BYTES: usize = 32 * 1024;
 
-/// A socket and the bytes read ahead from it.
+/// A socket and what was read from it ahead.
 #[derive(Debug)]
 pub(crate) struct Raw {
     socket: Socket,
     ahead: Bytes,
     is_buffered: bool,
-    /// The last read filled all of the offered space.
+    /// The last read filled all it was offered.
     is_flowing: bool,
     may_be_alert: bool,
     /// Bytes that came from the peer.

@@ -1,4 +1,4 @@
-//! Answers to a peer that speaks TLS on a plain port, or plain bytes on a TLS port.
+//! What a peer is told that speaks TLS where there is none, or none where there is.
 
 use std::io;
 use std::time::Duration;
@@ -7,41 +7,31 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::Stream;
 
-/// The bytes of a TLS record that holds an alert.
+/// A record of TLS that holds an alert.
 pub(crate) const ALERT_BYTES: usize = 7;
-
-/// A TLS record with the fatal alert `unexpected_message`, as TLS servers answer plain bytes.
-const UNEXPECTED_MESSAGE: [u8; ALERT_BYTES] = [0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 0x0a];
 
 /// Clients show these bytes as "wrong version number" or "first record does not look like a TLS
 /// handshake", which their documents explain.
 const NO_TLS: &[u8] = b"this port takes no TLS\r\n";
 
-/// The time that the peer has to read it.
+/// How long the peer has to read it.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// Bytes from the peer that are read and dropped, so that its reset does not overtake the answer.
+/// Bytes of what the peer still sends that are read so that its reset does not overtake the answer.
 const MAX_DROPPED: usize = 64 * 1024;
 
-/// Tells a TLS client on a plain port that there is no TLS, and closes the connection, within a
-/// second.
+/// Tells a client of TLS on a plain port that there is none, and ends the connection, within a second.
 pub async fn refuse_hello(stream: Stream) {
     goodbye(stream, NO_TLS).await;
 }
 
-/// Tells a plain client that this port takes TLS, by an alert, and closes the connection, within a
-/// second.
-pub async fn refuse_plaintext(stream: Stream) {
-    goodbye(stream, &UNEXPECTED_MESSAGE).await;
-}
-
-/// Closes a connection with FIN, within a second. The written bytes reach the peer: a close with
-/// unread bytes would reset them away.
+/// Ends a connection with FIN, within a second. What was written reaches the peer: a close with unread
+/// bytes would reset it away.
 pub(crate) async fn linger(stream: Stream) {
     goodbye(stream, &[]).await;
 }
 
-/// Sends these words and closes the connection, within a second.
+/// Says these words and ends the connection, within a second.
 pub(super) async fn goodbye(mut stream: Stream, words: &[u8]) {
     let saying = async {
         stream.write_all(words).await?;
@@ -56,22 +46,11 @@ pub(super) async fn goodbye(mut stream: Stream, words: &[u8]) {
         }
         io::Result::Ok(())
     };
-    // A peer that is gone needs no answer.
+    // Who is gone already needs no answer.
     let _ = tokio::time::timeout(GOODBYE, saying).await;
 }
 
-/// Whether bytes begin a fatal TLS alert: a TLS server's answer to a plain client.
+/// Whether bytes begin a fatal alert of TLS: what a plain client hears from a server of TLS.
 pub(crate) fn is_alert(bytes: &[u8]) -> bool {
     matches!(bytes, [0x15, 0x03, 0x00..=0x04, 0x00, 0x02, 0x02, ..])
-}
-
-/// The likely protocol of plain bytes on a TLS port.
-pub(super) fn guess(first: u8) -> &'static str {
-    match first {
-        b'1' => "Lumberjack version 1",
-        b'2' => "Lumberjack version 2",
-        b'G' | b'H' | b'C' | b'O' | b'D' | b'P' => "HTTP or another text protocol",
-        0x80..=0xff => "SSL version 2, or no TLS at all",
-        _ => "no TLS",
-    }
 }

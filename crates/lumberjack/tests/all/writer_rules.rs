@@ -118,7 +118,7 @@ fn events_are_refused_above_the_limits_of_readers() {
         OutRecord::Data(pairs.iter().map(own).collect())
     };
     let json = |len| OutRecord::Json(Bytes::from(vec![b' '; len]));
-    let most_pairs = usize::try_from(limits.pairs).unwrap();
+    let most_pairs = usize::try_from(limits.max_pairs).unwrap();
     // 16 values fill a data frame except its header and their lengths.
     let filled = |more: usize| {
         let mut pairs = vec![(0, limits.max_field_bytes - 8); 16];

@@ -7,12 +7,10 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::Future;
 use std::sync::Arc;
 
-use ackline_core::{Connection, ErrorKind};
-use ackline_link::{
-    Acceptor, AcceptorOptions, Admitted, BoundListener, Budget, End, Link, ListenSpec, PeerInfo,
-    TurnedAway,
-};
-use ackline_lumberjack::{Event, Reader, ReaderConfig, Window};
+use ackline::lumberjack::{Connection, Listener, ListenerOptions, listen_at};
+use ackline_core::options::Uses;
+use ackline_link::{Budget, Link, ListenSpec, PeerInfo, Refused, Watched};
+use ackline_lumberjack::{Reader, Window};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use tokio::task::JoinHandle;
@@ -58,109 +56,6 @@ impl Hub {
         self.links()
     }
 
-    fn turn_away(&self, turned: TurnedAway) {
-        let (refused, is_new) = match turned {
-            TurnedAway::Refused(refused) => (refused, true),
-            TurnedAway::Unreported(refused) => (refused, false),
-            _ => return,
-        };
-        let ackline_link::Refused {
-            peer,
-            code,
-            message,
-            times,
-            ..
-        } = refused;
-        if let Some(times) = times {
-            tracing::warn!(
-                target: "ackline",
-                peer = &*peer,
-                code,
-                times,
-                why = message,
-                "connection refused"
-            );
-        }
-        if !is_new {
-            return;
-        }
-        self.remember(Refused {
-            peer,
-            code,
-            offset: 0,
-            message,
-        });
-    }
-
-    fn remember(&self, refused: Refused) {
-        self.change(|state| {
-            if state.refused.len() == MAX_REFUSED {
-                state.refused.pop_front();
-            }
-            state.refused.push_back(refused);
-        });
-    }
-}
-
-async fn accept(listener: BoundListener, hub: Arc<Hub>) {
-    let told = {
-        let hub = Arc::clone(&hub);
-        move |outcome| match outcome {
-            Ok(admitted) => {
-                tokio::spawn(serve(Arc::clone(&hub), admitted));
-            }
-            Err(turned) => hub.turn_away(turned),
-        }
-    };
-    hub.acceptor.run(&listener, told).await;
-    hub.change(|state| state.is_closed = true);
-}
-
-async fn serve(hub: Arc<Hub>, admitted: Admitted) {
-    let peer = admitted.peer.clone();
-    let link = Link::with_budget(Reader::new(hub.config.clone()), hub.budget.clone());
-    let connection = hub.next_id.fetch_add(1, Ordering::Relaxed);
-    let is_closed = hub.change(|state| {
-        state.links.insert(connection, link.clone());
-        state.is_closed
-    });
-    if is_closed {
-        link.abort();
-    }
-    let deliver = async {
-        while let Ok(window) = link.when(0, |reader, _| next_window(reader)).await {
-            let (link, peer) = (link.clone(), peer.clone());
-            let arrived = Arrived {
-                window,
-                link,
-                connection,
-                peer,
-            };
-            hub.change(|state| state.ready.push_back(arrived));
-        }
-    };
-    let driving = admitted.drive(&link, Reader::retire);
-    let ((driven, slot, _), ()) = tokio::join!(driving, deliver);
-    drop(slot);
-    hub.refuse(peer.name.clone(), &driven.end);
-    hub.change(|state| state.links.remove(&connection));
-}
-
-fn next_window(reader: &mut Reader) -> Poll<Window> {
-    match reader.poll_event() {
-        Some(Event::Window(window)) => Poll::Ready(window),
-        // Only a reader that was asked to sets windows aside.
-        Some(Event::Invalid(_)) | None => Poll::Pending,
-    }
-}
-
-/// The tasks of a listener, ended with it.
-struct Serving {
-    hub: Arc<Hub>,
-    accepting: JoinHandle<()>,
-}
-
-impl Serving {
     fn abort(&self) {
         for link in self.close() {
             link.abort();

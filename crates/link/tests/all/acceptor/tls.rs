@@ -21,7 +21,7 @@ async fn behind_a_proxy_and_over_tls_the_certificate_is_the_identity() {
         stream.flush().await.unwrap();
         stream
     };
-    let admitting = bound.admit_by(Some(&server));
+    let admitting = bound.admit_with(&server);
     let (_client, admitted) = tokio::join!(Box::pin(connecting), Box::pin(admitting));
     let Admitted {
         mut stream, peer, ..
@@ -48,8 +48,8 @@ async fn on_a_port_of_tls_each_wrong_beginning_has_its_code_and_frees_its_slot()
         let bound = BoundListener::open(AcceptorOptions::default()).await;
         let mut client = TcpStream::connect(bound.address).await.unwrap();
         client.write_all(bytes).await.unwrap();
-        let admitted = Box::pin(bound.admit_by(Some(&server))).await;
-        let Err(Turned::Refused(refused)) = admitted else {
+        let admitted = Box::pin(bound.admit_with(&server)).await;
+        let Err(TurnedAway::Refused(refused)) = admitted else {
             panic!("{admitted:?}");
         };
         assert_eq!(refused.code, code);
@@ -58,6 +58,9 @@ async fn on_a_port_of_tls_each_wrong_beginning_has_its_code_and_frees_its_slot()
     }
     let bound = BoundListener::open(AcceptorOptions::default()).await;
     drop(TcpStream::connect(bound.address).await.unwrap());
-    let admitted = Box::pin(bound.admit_by(Some(&server))).await;
-    assert!(matches!(admitted, Err(Turned::HealthCheck)), "{admitted:?}");
+    let admitted = Box::pin(bound.admit_with(&server)).await;
+    assert!(
+        matches!(admitted, Err(TurnedAway::HealthCheck)),
+        "{admitted:?}"
+    );
 }
