@@ -471,9 +471,11 @@ const MAX_RUNS: usize = 4_096;
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use ackline_link::Link;
     use ackline_relink::frame::Role;
-    use ackline_relink::{self as machine, LinkKey};
+    use ackline_relink::{self as machine, ChannelId, LinkKey};
 
     use super::*;
     use crate::relink::{LinkOptions, PARAMETERS};
@@ -484,6 +486,16 @@ mod tests {
         let receipts = (0..count).map(|at| progress.sent(Sequence(first).plus(at), 10, 0));
         let receipts = receipts.collect();
         (progress, receipts)
+    }
+
+    /// A link without a transport.
+    fn link() -> Link<Session> {
+        let config = LinkOptions::default().machine(Role::Connector, PARAMETERS, false);
+        let key = LinkKey {
+            epoch: 1,
+            link_id: 1,
+        };
+        Link::new(Session::new(machine::Link::new(config, key), usize::MAX))
     }
 
     #[tokio::test]
@@ -545,12 +557,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_wait_ends_with_the_stage_or_with_the_channel() {
         let (progress, receipts) = sent(2, 0);
-        let config = LinkOptions::default().machine(Role::Connector, PARAMETERS, false);
-        let key = LinkKey {
-            epoch: 1,
-            link_id: 1,
-        };
-        let link = Link::new(Session::new(machine::Link::new(config, key), usize::MAX));
+        let link = link();
         progress.kept.linked(link.downgrade());
         let wake = || link.wake(progress.wait().key());
         let waits: Vec<_> = receipts
@@ -570,5 +577,32 @@ mod tests {
         }
         assert!(ends[0].is_ok());
         assert!(matches!(ends[1], Err(Error::ChannelClosed)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_that_is_over_ends_its_waits_before_its_transport_has_ended() {
+        let link = link();
+        link.call(|session, _| session.linked(&link));
+        let one = [ChannelId::from(1_u32)];
+        let payload = b"1".as_slice().into();
+        let sent = link.call(|session, now| session.send(now, &one, &payload));
+        let receipt = sent.unwrap().pop().unwrap();
+        let is_over = |session: &Session| match session.over() {
+            Some(_) => Poll::Ready(()),
+            None => Poll::Pending,
+        };
+        let consumed = tokio::spawn(async move { receipt.consumed().await });
+        let end = tokio::spawn({
+            let link = link.clone();
+            async move { link.until(Wait::End.key(), is_over).await.is_ok() }
+        });
+        // Both begin to wait.
+        tokio::task::yield_now().await;
+        link.call(Session::let_go);
+        let soon = Duration::from_secs(60);
+        let consumed = tokio::time::timeout(soon, consumed).await.unwrap().unwrap();
+        let end = tokio::time::timeout(soon, end).await.unwrap().unwrap();
+        assert!(matches!(consumed, Err(Error::Lost(_))), "{consumed:?}");
+        assert!(end && !link.is_ended());
     }
 }

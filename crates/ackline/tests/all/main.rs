@@ -69,7 +69,7 @@ mod relink_strangers;
 mod relink_subscribe;
 #[cfg(all(feature = "relink", feature = "tls"))]
 mod relink_tls;
-#[cfg(feature = "spool")]
+mod relink_waits;
 mod repeats;
 #[cfg(feature = "lumberjack")]
 mod sender;
