@@ -9,6 +9,8 @@
 //!                                        publish the durable mark ─► settle, once for each link
 //! ```
 
+mod store;
+
 use std::{
     any::Any,
     fs::File,
@@ -18,57 +20,80 @@ use std::{
 };
 
 use crate::{
-    Promise, SpoolError,
+    SpoolError,
     active::Active,
     backlog::Waiting,
     catalog::Catalog,
     folder::{Folder, MARK},
     format::Identity,
-    index::IndexHeader,
     lock::Lock,
     mark::Mark,
     options::WriterOptions,
     place::Place,
-    promise::{Held, Landed, Token, by_link},
+    promise::{Held, Token, by_link},
     queue::{Shared, WriterState},
     recovery::State,
     reserve::Reserve,
     retention::Retention,
-    room::stored_bytes,
-    said::Said,
-    segment::Placed,
+    said::{Said, SaidOfRetention},
     watch::Watch,
 };
 
 /// The state of the writer's thread.
 pub(crate) struct Committer {
-    pub(crate) folder: Folder,
-    /// The files that stay in place.
-    places: Vec<Place>,
-    identity: Identity,
-    pub(crate) options: WriterOptions,
-    pub(crate) pace: Pace,
-    mark: File,
-    /// The durable mark that this writer wrote last.
-    published: Mark,
+    pub(crate) files: Files,
+    pub(crate) settings: Settings,
+    mark: PublishedMark,
     watch: Watch,
     pub(crate) position: u64,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) active: Option<Active>,
-    held: Held,
-    unread: Option<String>,
-    /// Since when the mark in the file is behind the position.
-    unpublished: Option<Instant>,
+    promises: Promises,
     tended: Instant,
     pub(crate) said: Said,
+    counts: Counts,
+    shared: Arc<Shared>,
+}
+
+/// The folder of a spool and its files that stay in place.
+pub(crate) struct Files {
+    pub(crate) folder: Folder,
+    places: Vec<Place>,
+    identity: Identity,
     pub(crate) reserve: Reserve,
     /// Whether files of a failed segment were removed since the directory was last synced.
     left_behind: bool,
-    groups: u64,
-    fsyncs: u64,
+}
+
+/// The durable mark as this writer publishes it.
+struct PublishedMark {
+    file: File,
+    /// The contents that were written last.
+    last: Mark,
+    /// Since when the file is behind the position.
+    behind_since: Option<Instant>,
+}
+
+/// The links that wait for their promises.
+struct Promises {
+    held: Held,
+    /// The logged error of the consumer's mark.
+    unread: Option<String>,
     /// Links and tokens of the group that is being landed; they are told of a panic.
     landing: Vec<Token>,
-    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Counts {
+    groups: u64,
+    fsyncs: u64,
+}
+
+/// The options of a writer and the intervals of its threads.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) options: WriterOptions,
+    pub(crate) pace: Pace,
 }
 
 /// The intervals of the thread's checks and log lines. Tests have shorter ones.
@@ -104,12 +129,14 @@ enum Work {
 
 impl Committer {
     pub(crate) fn new(
-        (folder, places): (Folder, Vec<Place>),
-        (mut options, pace): (WriterOptions, Pace),
+        folder: Folder,
+        places: Vec<Place>,
+        mut settings: Settings,
         state: State,
         shared: Arc<Shared>,
     ) -> Self {
         // Small budgets need small steps.
+        let options = &mut settings.options;
         let step = (options.budget / 8).max(4_096);
         options.segment_bytes = options.segment_bytes.min(step);
         options.group_bytes = options
@@ -118,27 +145,31 @@ impl Committer {
         let reserve = Reserve::new(&folder, options.reserve.min(options.budget / 16));
         let held = Held::new(options.acks.clone());
         let committer = Self {
-            folder,
-            places,
-            identity: state.identity,
-            options,
-            pace,
-            mark: state.mark,
-            published: state.published,
+            files: Files {
+                folder,
+                places,
+                identity: state.identity,
+                reserve,
+                left_behind: false,
+            },
+            settings,
+            mark: PublishedMark {
+                file: state.mark,
+                last: state.published,
+                behind_since: None,
+            },
             watch: state.watch,
-            position: state.position,
-            catalog: Arc::new(Catalog::new(state.kept, state.position)),
+            position: state.recovered.position,
+            catalog: Arc::new(Catalog::new(state.kept, state.recovered.position)),
             active: None,
-            held,
-            unread: None,
-            unpublished: None,
+            promises: Promises {
+                held,
+                unread: None,
+                landing: Vec::new(),
+            },
             tended: Instant::now(),
             said: Said::default(),
-            reserve,
-            left_behind: false,
-            groups: 0,
-            fsyncs: 0,
-            landing: Vec::new(),
+            counts: Counts::default(),
             shared,
         };
         committer.report(WriterState::Ok);
@@ -147,12 +178,17 @@ impl Committer {
 
     /// Returns the retention of this spool, for a thread of its own.
     pub(crate) fn retention(&self) -> Retention {
-        Retention::new(
-            (self.folder.clone(), self.identity.clone()),
-            (self.options.clone(), self.pace),
-            (self.watch.clone(), self.published.epoch),
-            self.catalog.clone(),
-        )
+        Retention {
+            noted: self.catalog.durable(),
+            folder: self.files.folder.clone(),
+            identity: self.files.identity.clone(),
+            settings: self.settings.clone(),
+            watch: self.watch.clone(),
+            epoch: self.mark.last.epoch,
+            catalog: self.catalog.clone(),
+            said: SaidOfRetention::default(),
+            fsyncs: 0,
+        }
     }
 
     /// Runs until the writer is closed. A panic is a defect; it fails everything that waits.
@@ -161,10 +197,10 @@ impl Committer {
             // The outcome of the group is unknown.
             self.active = None;
             let error = SpoolError::Panicked {
-                dir: self.folder.dir().to_owned(),
+                dir: self.files.folder.dir().to_owned(),
                 text: text_of(&*panic),
             };
-            let landing = std::mem::take(&mut self.landing);
+            let landing = std::mem::take(&mut self.promises.landing);
             self.fail(&error, landing);
         }
         self.catalog.close();
@@ -197,11 +233,11 @@ impl Committer {
     /// Checks that this writer is still the newest one, and that its files are still in the
     /// readers' place, unchanged.
     pub(crate) fn check(&self) -> Result<(), SpoolError> {
-        let found = Mark::read(&self.mark, &self.folder.root().join(MARK))?;
-        if found.epoch != self.published.epoch {
+        let found = Mark::read(&self.mark.file, &self.files.folder.root().join(MARK))?;
+        if found.epoch != self.mark.last.epoch {
             return Err(SpoolError::Fenced {
-                dir: self.folder.dir().to_owned(),
-                ours: self.published.epoch,
+                dir: self.files.folder.dir().to_owned(),
+                ours: self.mark.last.epoch,
                 newer: found.epoch,
             });
         }
@@ -209,13 +245,13 @@ impl Committer {
             active.segment.check()?;
             active.index.check()?;
         }
-        self.places.iter().try_for_each(Place::check)
+        self.files.places.iter().try_for_each(Place::check)
     }
 
     /// Fails the held blocks when the spool is no longer in its place: their commit will never
     /// come.
     fn look_around(&mut self) {
-        if !self.held.is_empty()
+        if !self.promises.held.is_empty()
             && let Err(error) = self.check()
         {
             self.fail(&error, Vec::new());
@@ -228,7 +264,7 @@ impl Committer {
         let mut queue = self.shared.lock();
         while queue.waiting.is_empty() {
             let now = Instant::now();
-            let is_over = |deadline| self.held.is_empty() || now >= deadline;
+            let is_over = |deadline| self.promises.held.is_empty() || now >= deadline;
             if queue.closing.is_some_and(is_over) {
                 return Work::End;
             }
@@ -243,37 +279,41 @@ impl Committer {
             let waited = self.shared.work.wait_timeout(queue, until - now);
             queue = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        Work::Group(queue.waiting.take(self.options.group_bytes))
+        Work::Group(queue.waiting.take(self.settings.options.group_bytes))
     }
 
     /// When work other than writing blocks is due.
     fn due(&self) -> Option<Instant> {
         let active = self.active.as_ref();
-        let aged = active.map(|active| active.opened + self.options.segment_age);
-        let unpublished = self.unpublished.map(|at| at + self.pace.recheck);
-        let tend = Some(self.tended + self.pace.sweep);
-        let dues = [self.held.next_look(), aged, unpublished, tend];
+        let aged = active.map(|active| active.opened + self.settings.options.segment_age);
+        let unpublished = self
+            .mark
+            .behind_since
+            .map(|at| at + self.settings.pace.recheck);
+        let tend = Some(self.tended + self.settings.pace.sweep);
+        let dues = [self.promises.held.next_look(), aged, unpublished, tend];
         dues.into_iter().flatten().min()
     }
 
     /// Does the work that is due, other than writing blocks.
     fn tend(&mut self) {
         let now = Instant::now();
-        if self.held.next_look().is_some_and(|at| now >= at) {
+        if self.promises.held.next_look().is_some_and(|at| now >= at) {
             self.look();
         }
         if self
-            .unpublished
-            .is_some_and(|at| now >= at + self.pace.recheck)
+            .mark
+            .behind_since
+            .is_some_and(|at| now >= at + self.settings.pace.recheck)
             && self.check().is_ok()
         {
             self.publish();
         }
-        let age = self.options.segment_age;
+        let age = self.settings.options.segment_age;
         if let Some(active) = self.active.take_if(|active| now >= active.opened + age) {
             self.end_active(active);
         }
-        if now >= self.tended + self.pace.sweep {
+        if now >= self.tended + self.settings.pace.sweep {
             self.tended = now;
             if self.state() == WriterState::Failed {
                 return;
@@ -286,7 +326,7 @@ impl Committer {
                 Err(_) => return,
             }
             // The watched time advances without events.
-            if self.unpublished.is_none() {
+            if self.mark.behind_since.is_none() {
                 self.publish();
             }
             if self.state() != WriterState::StalledDisk {
@@ -298,15 +338,15 @@ impl Committer {
 
     /// Allocates the reserve again, as soon as possible.
     fn take_reserve(&mut self) {
-        if self.reserve.is_whole() {
+        if self.files.reserve.is_whole() {
             return;
         }
-        let taken = self.reserve.take();
-        let dir = self.folder.dir().display();
+        let taken = self.files.reserve.take();
+        let dir = self.files.folder.dir().display();
         match taken {
             Err(error) if !self.said.no_reserve => {
                 self.said.no_reserve = true;
-                tracing::warn!(code = "spool.no_reserve", %dir, %error, bytes = self.reserve.bytes(),
+                tracing::warn!(code = "spool.no_reserve", %dir, %error, bytes = self.files.reserve.bytes(),
                     "nothing is set aside for marks and logs on a full disk");
             }
             Err(_) => {}
@@ -316,25 +356,33 @@ impl Committer {
 
     fn end_active(&mut self, active: Active) {
         if let Err(error) = self.end(active) {
-            tracing::warn!(code = "spool.no_footer", dir = %self.folder.dir().display(), %error,
+            tracing::warn!(code = "spool.no_footer", dir = %self.files.folder.dir().display(), %error,
                 "a segment has no footer: it counts up to its last durable group");
         }
     }
 
     /// Settles the blocks that the consumer has committed.
     fn look(&mut self) {
-        match self.held.look(&self.folder, &self.identity) {
-            Ok(passed) if passed.is_empty() => self.unread = None,
+        match self
+            .promises
+            .held
+            .look(&self.files.folder, &self.files.identity)
+        {
+            Ok(passed) if passed.is_empty() => self.promises.unread = None,
             Ok(passed) => {
-                self.unread = None;
+                self.promises.unread = None;
                 self.report_held();
                 by_link(passed, |link, tokens| link.settle(tokens));
             }
             Err(error) => self.say_unread(&error),
         }
-        if let Some(slow) = self.held.slow(self.pace.slow_commit, self.pace.say_again) {
+        if let Some(slow) = self
+            .promises
+            .held
+            .slow(self.settings.pace.slow_commit, self.settings.pace.say_again)
+        {
             let (consumer, waited_s) = (slow.consumer, slow.waited.as_secs());
-            tracing::warn!(code = "ack.commits_slow", dir = %self.folder.dir().display(), consumer, waited_s,
+            tracing::warn!(code = "ack.commits_slow", dir = %self.files.folder.dir().display(), consumer, waited_s,
                 mark = slow.mark, wanted = slow.wanted,
                 "senders wait for a commit: their windows move once for each micro-batch");
         }
@@ -344,248 +392,21 @@ impl Committer {
     /// then.
     fn say_unread(&mut self, error: &SpoolError) {
         let text = error.to_string();
-        if self.unread.as_ref() == Some(&text) {
+        if self.promises.unread.as_ref() == Some(&text) {
             return;
         }
-        tracing::error!(code = "ack.mark_unread", dir = %self.folder.dir().display(), %error, consumer = self.held.consumer(),
-            cure = self.held.cure(&self.folder, error),
+        tracing::error!(code = "ack.mark_unread", dir = %self.files.folder.dir().display(), %error, consumer = self.promises.held.consumer(),
+            cure = self.promises.held.cure(&self.files.folder, error),
             "nothing is acknowledged until the mark of the consumer that acknowledges can be read");
-        self.unread = Some(text);
-    }
-
-    /// Makes a group durable and notifies its links.
-    fn land(&mut self, group: Vec<Waiting>) {
-        let (mut placed, mut told) = (Vec::new(), Vec::new());
-        for waiting in group {
-            told.push((
-                (waiting.settle, waiting.token),
-                waiting.promise,
-                waiting.placed.block.count,
-            ));
-            placed.push(waiting.placed);
-        }
-        placed.retain(|placed| placed.block.count > 0);
-        let first = self.position;
-        let stored = if placed.is_empty() {
-            Ok(())
-        } else {
-            self.store(&placed)
-        };
-        drop(placed);
-        let blocks = told.len();
-        self.landing = told.iter().map(|(token, ..)| token.clone()).collect();
-        if let Err(error) = stored {
-            return self.fail(&error, told.into_iter().map(|(token, ..)| token).collect());
-        }
-        let (mut durable, mut landed) = (Vec::new(), Vec::new());
-        let (mut end, since) = (first, Instant::now());
-        for (token, promise, count) in told {
-            let events = u64::from(count);
-            token.0.placed(token.1, end);
-            end += events;
-            match promise {
-                Promise::Durable => durable.push(token),
-                Promise::Committed => {
-                    landed.push(token.clone());
-                    self.held.push(Landed {
-                        end,
-                        events,
-                        token,
-                        since,
-                    });
-                }
-            }
-        }
-        self.report_held();
-        by_link(durable, |link, tokens| link.settle(tokens));
-        by_link(landed, |link, tokens| link.landed(tokens));
-        self.landing.clear();
-        self.finish(blocks);
-    }
-
-    /// Makes a group durable, however long it takes; in parts, if the disk has no space for all of
-    /// it.
-    fn store(&mut self, placed: &[Placed]) -> Result<(), SpoolError> {
-        let (mut rest, mut most, mut failures) = (placed, placed.len(), 0);
-        let mut full = None;
-        loop {
-            if self.is_late() {
-                return Err(SpoolError::Closed);
-            }
-            match self.check() {
-                Err(error) if error.is_out_of_descriptors() => {
-                    self.wait_for_descriptors(&error);
-                    continue;
-                }
-                checked => checked?,
-            }
-            let (part, later) = rest.split_at(most.min(rest.len()));
-            let bytes = stored_bytes(part);
-            if !self.make_room(bytes) {
-                self.say_stalled(bytes);
-                self.stall(WriterState::StalledBudget);
-                continue;
-            }
-            let begun = Instant::now();
-            match self.attempt(part) {
-                Ok(()) => {
-                    self.measure(begun.elapsed());
-                    (rest, failures) = (later, 0);
-                    if rest.is_empty() {
-                        self.is_not_stalled();
-                        self.take_reserve();
-                        self.report(WriterState::Ok);
-                        return Ok(());
-                    }
-                    most = match (self.fitting(rest), &full) {
-                        (0, Some(error)) => self.wait_for_disk(rest, rest.len(), error),
-                        (fitting, _) => fitting.max(1),
-                    };
-                }
-                Err(error) if error.is_full() => {
-                    self.abandon();
-                    most = self.wait_for_disk(rest, part.len().div_ceil(2), &error);
-                    full = Some(error);
-                }
-                Err(error) if error.is_out_of_descriptors() => {
-                    self.abandon();
-                    self.wait_for_descriptors(&error);
-                }
-                Err(
-                    error @ (SpoolError::Moved { .. }
-                    | SpoolError::Changed { .. }
-                    | SpoolError::Fenced { .. }),
-                ) => return Err(error),
-                Err(error) => {
-                    tracing::error!(code = "spool.write_failed", dir = %self.folder.dir().display(), %error,
-                        "a group could not be made durable; it goes to a new segment");
-                    self.abandon();
-                    failures += 1;
-                    if failures == MAX_FAILURES {
-                        return Err(error);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Waits a moment if no file can be opened: connections that end return their descriptors.
-    fn wait_for_descriptors(&mut self, error: &SpoolError) {
-        self.say_no_descriptors(error);
-        self.stall(WriterState::StalledDescriptors);
-    }
-
-    pub(crate) fn is_late(&self) -> bool {
-        self.shared
-            .lock()
-            .closing
-            .is_some_and(|deadline| Instant::now() >= deadline)
-    }
-
-    /// Waits a moment, less if the writer is closed, and does the work that is due meanwhile.
-    pub(crate) fn stall(&mut self, state: WriterState) {
-        self.report(state);
-        let until = Instant::now() + self.pace.recheck;
-        loop {
-            self.tend();
-            let due = self.due().into_iter().chain([until]).min().unwrap_or(until);
-            let mut queue = self.shared.lock();
-            loop {
-                let now = Instant::now();
-                let late = queue.closing.is_some_and(|deadline| now >= deadline);
-                if now >= until || late {
-                    return;
-                }
-                if now >= due {
-                    break;
-                }
-                let end = queue.closing.map_or(due, |deadline| deadline.min(due));
-                let waited = self.shared.work.wait_timeout(queue, end - now);
-                queue = waited.unwrap_or_else(PoisonError::into_inner).0;
-            }
-        }
-    }
-
-    /// One try to make a group durable.
-    fn attempt(&mut self, placed: &[Placed]) -> Result<(), SpoolError> {
-        let full = |active: &Active| {
-            active.segment.bytes >= self.options.segment_bytes
-                || active.opened.elapsed() >= self.options.segment_age
-        };
-        if self.active.as_ref().is_some_and(full)
-            && let Some(active) = self.active.take()
-        {
-            self.end(active)?;
-        }
-        let mut active = match self.active.take() {
-            Some(active) => active,
-            None => self.begin(placed)?,
-        };
-        let watched_us = self.watch.watched_us();
-        let written = active.write(&self.folder, self.position, placed, watched_us);
-        self.active = Some(active);
-        self.fsyncs += 2;
-        let end = written?;
-        self.check()?;
-        self.position = end;
-        self.groups += 1;
-        self.publish();
-        Ok(())
-    }
-
-    fn begin(&mut self, placed: &[Placed]) -> Result<Active, SpoolError> {
-        if self.left_behind {
-            // A failed segment of the same name must not come back next to a file of this one.
-            self.folder.disk().sync_dir(self.folder.segments()?)?;
-            self.fsyncs += 1;
-            self.left_behind = false;
-        }
-        let first_time_us = placed
-            .first()
-            .map_or_else(|| self.folder.disk().now_us(), |one| one.received_at_us);
-        let header = IndexHeader::new(self.identity.uuid.clone(), self.position, first_time_us);
-        self.fsyncs += 3;
-        let epoch = self.published.epoch;
-        Active::begin(&self.folder, &header, epoch, self.watch.watched_us())
-            .inspect_err(|_| self.left_behind = true)
-    }
-
-    /// Ends a segment in good order. It counts as kept even if its footer could not be written.
-    fn end(&mut self, mut active: Active) -> Result<(), SpoolError> {
-        self.fsyncs += 1;
-        let ended = active.end(&self.folder, self.position);
-        if ended.is_err() {
-            // Half a footer that is not synced could damage the entries next to it on a loss of
-            // power.
-            let _ = active.cut_back(&self.folder);
-        }
-        self.catalog.push(active.kept(self.position));
-        ended
-    }
-
-    /// Leaves a segment that failed: it is cut back to its last durable group and never written again.
-    fn abandon(&mut self) {
-        let Some(active) = self.active.take() else {
-            return;
-        };
-        if let Err(error) = active.cut_back(&self.folder) {
-            tracing::warn!(code = "spool.not_cut", dir = %self.folder.dir().display(), %error,
-                "a segment that failed could not be cut back to what is durable: the next start does that");
-        }
-        if active.first == self.position {
-            self.left_behind = true;
-            active.remove(&self.folder);
-        } else {
-            self.catalog.push(active.kept(self.position));
-        }
+        self.promises.unread = Some(text);
     }
 
     /// Publishes the durable mark. The position is durable already: a failure only delays readers
     /// until the next try.
     fn publish(&mut self) {
         let published = self.publish_mark();
-        let was_unpublished = self.unpublished.is_some();
-        self.unpublished = published.is_err().then(Instant::now);
+        let was_unpublished = self.mark.behind_since.is_some();
+        self.mark.behind_since = published.is_err().then(Instant::now);
         if let Err(error) = published
             && !was_unpublished
         {
@@ -595,28 +416,31 @@ impl Committer {
     }
 
     fn publish_mark(&mut self) -> Result<(), SpoolError> {
-        self.published = Mark {
+        self.mark.last = Mark {
             position: self.position,
-            epoch: self.published.epoch,
-            generation: self.published.generation + 1,
+            epoch: self.mark.last.epoch,
+            generation: self.mark.last.generation + 1,
             watched_us: self.watch.watched_us(),
         };
-        let (slot, at) = self.published.encode();
-        let path = self.folder.root().join(MARK);
-        self.folder.disk().publish(&self.mark, &path, &slot, at)
+        let (slot, at) = self.mark.last.encode();
+        let path = self.files.folder.root().join(MARK);
+        self.files
+            .folder
+            .disk()
+            .publish(&self.mark.file, &path, &slot, at)
     }
 
     /// Syncs the durable mark, when nothing more is written.
     fn note_position(&mut self) -> Result<(), SpoolError> {
         self.check()?;
         self.publish_mark()?;
-        let path = self.folder.root().join(MARK);
-        self.folder.disk().sync(&self.mark, &path)
+        let path = self.files.folder.root().join(MARK);
+        self.files.folder.disk().sync(&self.mark.file, &path)
     }
 
     fn say_unpublished(&self, error: &SpoolError) {
-        tracing::error!(code = "spool.mark_unpublished", dir = %self.folder.dir().display(), %error,
-            "readers do not see what is durable until the mark can be written");
+        tracing::error!(code = "spool.mark_unpublished", dir = %self.files.folder.dir().display(), %error,
+            "readers do not see the newest durable events until the mark can be written");
     }
 
     fn state(&self) -> WriterState {
@@ -633,24 +457,24 @@ impl Committer {
         };
         let stats = &mut queue.stats;
         if stats.uuid.is_empty() {
-            stats.uuid.clone_from(&self.identity.uuid);
+            stats.uuid.clone_from(&self.files.identity.uuid);
         }
         stats.durable = self.position;
         stats.first_kept = first_kept.unwrap_or(self.position);
         stats.bytes = self.used();
-        stats.budget = self.options.budget;
-        stats.groups = self.groups;
-        stats.fsyncs = self.fsyncs + self.catalog.fsyncs();
+        stats.budget = self.settings.options.budget;
+        stats.groups = self.counts.groups;
+        stats.fsyncs = self.counts.fsyncs + self.catalog.fsyncs();
         if stats.state != state {
             let (from, to) = (stats.state.as_str(), state.as_str());
-            tracing::info!(code = "spool.state", dir = %self.folder.dir().display(), from, to, "the spool's writer");
+            tracing::info!(code = "spool.state", dir = %self.files.folder.dir().display(), from, to, "the spool's writer");
         }
         stats.state = state;
     }
 
     fn report_held(&self) {
         let stats = &mut self.shared.lock().stats;
-        (stats.uncommitted_blocks, stats.uncommitted_events) = self.held.sizes();
+        (stats.uncommitted_blocks, stats.uncommitted_events) = self.promises.held.sizes();
     }
 
     fn measure(&self, commit: Duration) {
@@ -669,23 +493,23 @@ impl Committer {
     /// Gives up: all waiting and all later blocks fail.
     fn fail(&mut self, error: &SpoolError, mut tokens: Vec<Token>) {
         let blocks = tokens.len();
-        self.landing.clear();
+        self.promises.landing.clear();
         if !matches!(error, SpoolError::Closed) {
             self.report(WriterState::Failed);
             // The index may have a group that does not count: recovery judges that.
             self.active = None;
             let why = match error {
-                SpoolError::Moved { .. } => "what is written is not in its place",
-                SpoolError::Changed { .. } => "what was written was changed",
+                SpoolError::Moved { .. } => "a written file is not in its place",
+                SpoolError::Changed { .. } => "a written file was changed",
                 SpoolError::Fenced { .. } => "another writer has taken over",
                 SpoolError::Panicked { .. } => "the writer's thread ended by a defect",
                 SpoolError::Io { .. } => "the disk refuses to work",
                 _ => "a file that it needs is damaged",
             };
-            tracing::error!(code = "spool.failed", dir = %self.folder.dir().display(), %error,
+            tracing::error!(code = "spool.failed", dir = %self.files.folder.dir().display(), %error,
                 "{why}: nothing is accepted any more");
             // It is no longer known whether the commit that they wait for will ever come.
-            tokens.extend(self.held.take());
+            tokens.extend(self.promises.held.take());
             self.report_held();
         }
         let mut queue = self.shared.lock();
@@ -715,9 +539,6 @@ fn text_of(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "no words".to_owned())
 }
-
-/// Failures in a row after which the disk is given up.
-const MAX_FAILURES: u32 = 3;
 
 /// Commits whose times are kept.
 const KEPT_TIMES: usize = 1_024;

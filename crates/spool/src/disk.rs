@@ -15,6 +15,19 @@ use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
 
 use crate::{SpoolError, clock::now_us, filesystem, folder::Dir};
 
+/// A name in an open directory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Name<'a> {
+    pub(crate) dir: &'a Dir,
+    pub(crate) name: &'a str,
+}
+
+impl<'a> Name<'a> {
+    pub(crate) const fn new(dir: &'a Dir, name: &'a str) -> Self {
+        Self { dir, name }
+    }
+}
+
 /// The steps on whose order and success durability depends. Names are looked up in an open
 /// directory, and a name that is a link is never followed.
 pub(crate) trait Disk: Send + Sync {
@@ -35,7 +48,7 @@ pub(crate) trait Disk: Send + Sync {
     /// Cuts a file to `len` bytes.
     fn cut(&self, file: &File, path: &Path, len: u64) -> Result<(), SpoolError>;
     /// Renames a file, replacing the file of the new name.
-    fn rename(&self, from: (&Dir, &str), to: (&Dir, &str)) -> Result<(), SpoolError>;
+    fn rename(&self, from: Name<'_>, to: Name<'_>) -> Result<(), SpoolError>;
     /// Removes a file. Returns whether there was one.
     fn remove(&self, at: &Dir, name: &str) -> Result<bool, SpoolError>;
     /// Allocates so many bytes for a file on the disk.
@@ -100,9 +113,9 @@ impl Disk for RealDisk {
             .map_err(|error| SpoolError::io("cut", path, error))
     }
 
-    fn rename(&self, from: (&Dir, &str), to: (&Dir, &str)) -> Result<(), SpoolError> {
-        rustix::fs::renameat(from.0, from.1, to.0, to.1)
-            .map_err(|error| SpoolError::io("rename", &from.0.join(from.1), error.into()))
+    fn rename(&self, from: Name<'_>, to: Name<'_>) -> Result<(), SpoolError> {
+        rustix::fs::renameat(from.dir, from.name, to.dir, to.name)
+            .map_err(|error| SpoolError::io("rename", &from.dir.join(from.name), error.into()))
     }
 
     fn remove(&self, at: &Dir, name: &str) -> Result<bool, SpoolError> {

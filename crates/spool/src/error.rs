@@ -146,7 +146,7 @@ pub enum SpoolError {
         detail: String,
     },
     /// A file system that may not keep acknowledged writes, or whose locks have no effect.
-    #[error("{} is on {kind}, which may lose what was acknowledged and let two writers in: use a local disk, or \
+    #[error("{} is on {kind}, which may lose acknowledged events and let two writers in: use a local disk, or \
              allow it explicitly (unsafe_filesystem, --allow-unsafe-filesystem)", dir.display())]
     Filesystem {
         /// The spool's directory.
@@ -258,7 +258,7 @@ pub enum SpoolError {
     },
     /// A block waits for a commit, but no consumer is named for that.
     #[error(
-        "no consumer was named whose commits acknowledge: name it when the spool is opened (`acks`)"
+        "no consumer is named for acknowledgements by commit: name it when the spool is opened (`acks`)"
     )]
     NoAckConsumer,
     /// An unknown column was requested.

@@ -6,36 +6,19 @@
 //! used up the builder takes no more events: the layout stops, and is called again for the rest of
 //! the block when the batches were taken.
 
+mod batch;
 mod columns;
+mod schema;
 
 use std::{collections::VecDeque, ops::Range, sync::Arc};
 
-use arrow_array::{ArrayRef, Int64Array, ListArray, RecordBatch, RecordBatchOptions, StringArray};
-use arrow_buffer::{OffsetBuffer, ScalarBuffer};
-use arrow_schema::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, TimeUnit};
+use arrow_array::RecordBatch;
+use arrow_schema::{FieldRef, SchemaRef};
 
 use crate::{Digester, LayoutError, SpoolError, StoredBlock, digest::sender_of};
-use columns::{Validity, Values, attributes, is_marked, received_at, repeats, texts};
-
-/// The columns of an event, in their order.
-pub const COLUMNS: [&str; 12] = [
-    "spool",
-    "position",
-    "received_at",
-    "protocol",
-    "peer",
-    "link",
-    "stream",
-    "sequence",
-    "repeat",
-    "attributes",
-    "parts",
-    "payload",
-];
-
-/// The column that is built only if it is named: 16 bytes that identify an event in every spool,
-/// computed from its sender and its bytes ([`Digester::of_sender`]).
-pub const DIGEST: &str = "digest";
+use columns::{Validity, Values, is_marked};
+pub use schema::{COLUMNS, DIGEST, column};
+pub(crate) use schema::{map_entries, map_fields, schema};
 
 /// Collects events into record batches of the requested columns.
 #[derive(Debug)]
@@ -44,32 +27,44 @@ pub struct Rows {
     wanted: Wanted,
     spool: Arc<str>,
     batch_limit: usize,
-    /// Bytes that all batches and the other events may take.
-    room: usize,
-    /// Bytes of the batches that were not taken yet.
-    done_bytes: usize,
-    /// Bytes of the events that are in no batch yet, as their columns will hold them.
-    held: usize,
-    /// Bytes of each event of the begun block without its payload.
-    row_bytes: usize,
-    /// Whether the begun block has events for which there was no space.
-    is_full: bool,
-    /// The bytes of an event that will never fit.
-    too_large: Option<usize>,
+    memory: Memory,
     runs: Vec<Run>,
     filled: usize,
     left: usize,
+    values: EventValues,
+    skips_repeats: bool,
+    done: VecDeque<(usize, RecordBatch)>,
+    error: Option<LayoutError>,
+}
+
+/// The memory of a builder, in bytes.
+#[derive(Debug)]
+struct Memory {
+    /// The limit of all batches and the other events.
+    limit: usize,
+    /// The batches that were not taken yet.
+    done: usize,
+    /// The events that are in no batch yet, as their columns will hold them.
+    held: usize,
+    /// Each event of the begun block without its payload.
+    row: usize,
+    /// Whether the begun block has events for which there was no space.
+    is_full: bool,
+    /// An event that will never fit.
+    too_large: Option<usize>,
+}
+
+/// The values of the events that are in no batch yet.
+#[derive(Debug)]
+struct EventValues {
     sequences: Vec<i64>,
     payloads: Values,
     parts: Values,
     part_lists: Vec<i32>,
     digests: Values,
     digester: Digesting,
-    skips_repeats: bool,
     has_payload: Validity,
     has_parts: Validity,
-    done: VecDeque<(usize, RecordBatch)>,
-    error: Option<LayoutError>,
 }
 
 /// The columns that all events of one block share.
@@ -143,48 +138,51 @@ impl Rows {
             wanted,
             spool,
             batch_limit: most_rows.clamp(1, 1 << 20),
-            room: usize::MAX,
-            done_bytes: 0,
-            held: 0,
-            row_bytes: 0,
-            is_full: false,
-            too_large: None,
+            memory: Memory {
+                limit: usize::MAX,
+                done: 0,
+                held: 0,
+                row: 0,
+                is_full: false,
+                too_large: None,
+            },
             runs: Vec::new(),
             filled: 0,
             left: 0,
-            sequences: Vec::new(),
-            payloads: Values::default(),
-            parts: Values::default(),
-            part_lists: vec![0],
-            digests: Values::default(),
-            digester,
+            values: EventValues {
+                sequences: Vec::new(),
+                payloads: Values::default(),
+                parts: Values::default(),
+                part_lists: vec![0],
+                digests: Values::default(),
+                digester,
+                has_payload: Validity::default(),
+                has_parts: Validity::default(),
+            },
             skips_repeats: false,
-            has_payload: Validity::default(),
-            has_parts: Validity::default(),
             done: VecDeque::new(),
             error: None,
         }
     }
 
     /// Builds batches of at most so many bytes before they are taken.
-    pub(crate) fn with_room(self, room: usize) -> Self {
-        Self { room, ..self }
+    pub(crate) fn with_room(mut self, room: usize) -> Self {
+        self.memory.limit = room;
+        self
     }
 
     /// Leaves out events that are marked as repeats.
-    pub(crate) fn without_repeats(self, skips_repeats: bool) -> Self {
-        Self {
-            skips_repeats,
-            ..self
-        }
+    pub(crate) fn without_repeats(mut self, skips_repeats: bool) -> Self {
+        self.skips_repeats = skips_repeats;
+        self
     }
 
     /// Builds digests alone, all with this key.
     pub(crate) fn of_digests(digester: Digester) -> Result<Self, SpoolError> {
         let schema = schema(Some(&[DIGEST.to_owned()]))?;
-        let rows = Self::new(schema, Arc::from(""), usize::MAX);
-        let digester = Digesting::Spool(digester);
-        Ok(Self { digester, ..rows })
+        let mut rows = Self::new(schema, Arc::from(""), usize::MAX);
+        rows.values.digester = Digesting::Spool(digester);
+        Ok(rows)
     }
 
     /// Whether a payload or parts are built: when not, the pushed bytes are ignored and may be empty.
@@ -195,18 +193,18 @@ impl Rows {
     /// Whether there is no space for the rest of the block: events are ignored now, and the layout
     /// may return. It is called again for the rest.
     pub fn is_full(&self) -> bool {
-        self.is_full || self.too_large.is_some()
+        self.memory.is_full || self.memory.too_large.is_some()
     }
 
     /// The most bytes of one event: a layout inflates no event beyond this.
     pub fn most_event_bytes(&self) -> usize {
-        self.room.min(MAX_EVENT_BYTES)
+        self.memory.limit.min(MAX_EVENT_BYTES)
     }
 
     /// Records that the next event has at least so many bytes, more than
     /// [`most_event_bytes`](Self::most_event_bytes).
     pub fn refuse_event(&mut self, bytes: usize) {
-        self.too_large.get_or_insert(bytes);
+        self.memory.too_large.get_or_insert(bytes);
     }
 
     /// Adds an event of one part.
@@ -220,16 +218,16 @@ impl Rows {
             return;
         }
         if self.wanted.payload {
-            self.payloads.push(payload);
-            self.has_payload.push(true);
+            self.values.payloads.push(payload);
+            self.values.has_payload.push(true);
         }
         if self.wanted.parts {
-            self.part_lists.push(self.parts.len());
-            self.has_parts.push(false);
+            self.values.part_lists.push(self.values.parts.len());
+            self.values.has_parts.push(false);
         }
         if let Some(digester) = self.digester() {
             let digest = digester.payload(payload);
-            self.digests.push(&digest.to_le_bytes());
+            self.values.digests.push(&digest.to_le_bytes());
         }
         self.event_added(bytes);
     }
@@ -247,16 +245,16 @@ impl Rows {
         }
         if let Some(digester) = self.digester() {
             let digest = digester.parts(parts.clone());
-            self.digests.push(&digest.to_le_bytes());
+            self.values.digests.push(&digest.to_le_bytes());
         }
         if self.wanted.parts {
-            parts.for_each(|part| self.parts.push(part));
-            self.part_lists.push(self.parts.len());
-            self.has_parts.push(true);
+            parts.for_each(|part| self.values.parts.push(part));
+            self.values.part_lists.push(self.values.parts.len());
+            self.values.has_parts.push(true);
         }
         if self.wanted.payload {
-            self.payloads.push(&[]);
-            self.has_payload.push(false);
+            self.values.payloads.push(&[]);
+            self.values.has_payload.push(false);
         }
         self.event_added(bytes);
     }
@@ -288,19 +286,19 @@ impl Rows {
         if self.makes_digests() {
             self.digest_by(block.peer, &run.attributes);
         }
-        self.row_bytes = self.bytes_beside_payload(&run);
+        self.memory.row = self.bytes_beside_payload(&run);
         if self.skips_repeats {
             // Each event that is left out may end a run.
-            self.row_bytes = self.row_bytes.saturating_add(size_of::<Run>());
+            self.memory.row = self.memory.row.saturating_add(size_of::<Run>());
         }
-        self.held = self.held.saturating_add(run.bytes());
+        self.memory.held = self.memory.held.saturating_add(run.bytes());
         self.runs.push(run);
         self.left = rows.len();
     }
 
     /// Makes the builder take the begun events. Returns how many of them are still to be added.
     pub(crate) fn resume(&mut self) -> usize {
-        self.is_full = false;
+        self.memory.is_full = false;
         self.left
     }
 
@@ -332,19 +330,22 @@ impl Rows {
     fn digest_by(&mut self, peer: &str, attributes: &[(String, String)]) {
         let pairs = attributes.iter().map(|(name, value)| (&**name, &**value));
         let sender = sender_of(peer, pairs);
-        match &self.digester {
+        match &self.values.digester {
             Digesting::Spool(_) => {}
             Digesting::Sender(last, _) if *last == sender => {}
-            _ => self.digester = Digesting::Sender(sender.to_owned(), Digester::of_sender(sender)),
+            _ => {
+                self.values.digester =
+                    Digesting::Sender(sender.to_owned(), Digester::of_sender(sender));
+            }
         }
     }
 
     fn makes_digests(&self) -> bool {
-        !matches!(self.digester, Digesting::Unwanted)
+        !matches!(self.values.digester, Digesting::Unwanted)
     }
 
     fn digester(&self) -> Option<&Digester> {
-        match &self.digester {
+        match &self.values.digester {
             Digesting::Unwanted | Digesting::Nobody => None,
             Digesting::Sender(_, digester) | Digesting::Spool(digester) => Some(digester),
         }
@@ -395,7 +396,7 @@ impl Rows {
             }
             let marks = self.runs.last().and_then(|run| run.repeats.as_deref());
             let all = !self.skips_repeats || marks.unwrap_or_default().is_empty();
-            let fit = self.batch_bytes().saturating_sub(self.held) / self.row_bytes.max(1);
+            let fit = self.batch_bytes().saturating_sub(self.memory.held) / self.memory.row.max(1);
             let take = if all { fit.clamp(1, self.left) } else { 1 };
             let take = take.min(self.batch_limit - self.filled);
             if let Some(run) = self.runs.last_mut() {
@@ -410,7 +411,7 @@ impl Rows {
         if let Some(error) = self.error.take() {
             return Err(error);
         }
-        if self.left > 0 && !self.is_full {
+        if self.left > 0 && !self.memory.is_full {
             return Err(LayoutError(format!(
                 "{} events fewer than it should hold",
                 self.left
@@ -427,13 +428,13 @@ impl Rows {
     /// The next complete batch.
     pub(crate) fn take(&mut self) -> Option<RecordBatch> {
         let (bytes, batch) = self.done.pop_front()?;
-        self.done_bytes -= bytes;
+        self.memory.done -= bytes;
         Some(batch)
     }
 
     /// The bytes of an event that is larger than the builder's memory.
     pub(crate) fn too_large(&self) -> Option<usize> {
-        self.too_large
+        self.memory.too_large
     }
 
     /// Builds a batch of the events that are in none yet.
@@ -456,7 +457,7 @@ impl Rows {
             return false;
         }
         if self.wanted.sequence {
-            self.sequences.push(sequence);
+            self.values.sequences.push(sequence);
         }
         true
     }
@@ -464,28 +465,33 @@ impl Rows {
     /// Makes space for an event with so many bytes of payload. Returns whether there is any;
     /// without it the rest of the block waits.
     fn has_room(&mut self, bytes: usize) -> bool {
-        let bytes = bytes.saturating_add(self.row_bytes);
+        let bytes = bytes.saturating_add(self.memory.row);
         if bytes > self.most_event_bytes() {
             self.refuse_event(bytes);
             return false;
         }
-        if self.filled > 0 && self.held.saturating_add(bytes) > self.batch_bytes() {
+        if self.filled > 0 && self.memory.held.saturating_add(bytes) > self.batch_bytes() {
             self.cut();
         }
-        let all = self.done_bytes.saturating_add(self.held);
-        self.is_full = !self.done.is_empty() && all.saturating_add(bytes) > self.room;
-        !self.is_full
+        let all = self.memory.done.saturating_add(self.memory.held);
+        self.memory.is_full =
+            !self.done.is_empty() && all.saturating_add(bytes) > self.memory.limit;
+        !self.memory.is_full
     }
 
     /// The bytes of a batch of more than one event.
     fn batch_bytes(&self) -> usize {
-        BATCH_BYTES.min(self.room / 2)
+        BATCH_BYTES.min(self.memory.limit / 2)
     }
 
     /// Counts events that were added, which have so many bytes of payload.
     fn added(&mut self, rows: usize, bytes: usize) {
-        let beside = self.row_bytes.saturating_mul(rows);
-        self.held = self.held.saturating_add(beside).saturating_add(bytes);
+        let beside = self.memory.row.saturating_mul(rows);
+        self.memory.held = self
+            .memory
+            .held
+            .saturating_add(beside)
+            .saturating_add(bytes);
         self.filled += rows;
         self.left -= rows;
         if self.filled >= self.batch_limit {
@@ -515,8 +521,8 @@ impl Rows {
         });
         match self.build() {
             Ok(batch) => {
-                let bytes = self.held.saturating_add(MOST_EMPTY_BATCH_BYTES);
-                self.done_bytes = self.done_bytes.saturating_add(bytes);
+                let bytes = self.memory.held.saturating_add(MOST_EMPTY_BATCH_BYTES);
+                self.memory.done = self.memory.done.saturating_add(bytes);
                 self.done.push_back((bytes, batch));
             }
             Err(error) => self.fail(&error.to_string()),
@@ -525,125 +531,8 @@ impl Rows {
         if self.left > 0 {
             self.runs.extend(next);
         }
-        (self.filled, self.held) = (0, 0);
+        (self.filled, self.memory.held) = (0, 0);
     }
-
-    fn build(&mut self) -> Result<RecordBatch, arrow_schema::ArrowError> {
-        let schema = self.schema.clone();
-        let columns = schema
-            .fields()
-            .iter()
-            .map(|field| self.column(field))
-            .collect::<Result<Vec<_>, _>>()?;
-        let options = RecordBatchOptions::new().with_row_count(Some(self.filled));
-        RecordBatch::try_new_with_options(schema, columns, &options)
-    }
-
-    fn column(&mut self, field: &FieldRef) -> Result<ArrayRef, arrow_schema::ArrowError> {
-        let rows = self.filled;
-        Ok(match field.name().as_str() {
-            "spool" => {
-                let spool = self.spool.clone();
-                Arc::new(texts(rows, std::iter::once((rows, vec![&*spool])), None)?)
-            }
-            "position" => {
-                let mut values = Vec::with_capacity(rows);
-                for run in &self.runs {
-                    values.extend((0..).map(|row| run.first_position + row).take(run.rows));
-                }
-                Arc::new(Int64Array::from(values))
-            }
-            "received_at" => Arc::new(received_at(rows, &self.runs)),
-            "protocol" => Arc::new(self.text(|run| Some(&run.protocol))?),
-            "peer" => Arc::new(self.text(|run| Some(&run.peer))?),
-            "link" => Arc::new(self.text(|run| Some(&run.link))?),
-            "stream" => Arc::new(self.text(|run| run.stream.as_deref())?),
-            "sequence" => Arc::new(Int64Array::from(take_full(&mut self.sequences, rows))),
-            "repeat" => Arc::new(repeats(rows, &self.runs)),
-            DIGEST => Arc::new(self.digests.finish(None)?),
-            "attributes" => Arc::new(attributes(rows, &self.runs)?),
-            "parts" => {
-                let offsets = take_full(&mut self.part_lists, rows + 1);
-                self.part_lists.push(0);
-                Arc::new(ListArray::try_new(
-                    Arc::new(Field::new("element", DataType::Binary, true)),
-                    OffsetBuffer::new(ScalarBuffer::from(offsets)),
-                    Arc::new(self.parts.finish(None)?),
-                    self.has_parts.finish(),
-                )?)
-            }
-            _ => {
-                let nulls = self.has_payload.finish();
-                Arc::new(self.payloads.finish(nulls)?)
-            }
-        })
-    }
-
-    fn text<'a>(
-        &'a self,
-        of: impl Fn(&'a Run) -> Option<&'a str>,
-    ) -> Result<StringArray, arrow_schema::ArrowError> {
-        let mut nulls = Validity::default();
-        for run in &self.runs {
-            nulls.push_n(run.rows, of(run).is_some());
-        }
-        let runs = self.runs.iter();
-        let runs = runs.map(|run| (run.rows, vec![of(run).unwrap_or_default()]));
-        texts(self.filled, runs, nulls.finish())
-    }
-}
-
-/// The schema of these columns, in the order of [`COLUMNS`]; all of them if none are named.
-pub(crate) fn schema(columns: Option<&[String]>) -> Result<SchemaRef, SpoolError> {
-    if let Some(name) = columns
-        .into_iter()
-        .flatten()
-        .find(|name| !COLUMNS.contains(&name.as_str()) && *name != DIGEST)
-    {
-        return Err(SpoolError::Column { name: name.clone() });
-    }
-    let named = |name: &str| columns.is_some_and(|columns| columns.iter().any(|c| c == name));
-    let wanted = |name: &str| columns.is_none() || named(name);
-    let ordered = COLUMNS.iter().filter(|name| wanted(name));
-    let fields = ordered
-        .chain([&DIGEST].into_iter().filter(|name| named(name)))
-        .map(|name| Field::new(*name, data_type(name), true))
-        .collect::<Vec<_>>();
-    Ok(Arc::new(Schema::new(fields)))
-}
-
-/// The Arrow field of a column of [`COLUMNS`] or [`DIGEST`]; `None` if there is none.
-pub fn column(name: &str) -> Option<Field> {
-    let is_known = COLUMNS.contains(&name) || name == DIGEST;
-    is_known.then(|| Field::new(name, data_type(name), true))
-}
-
-fn data_type(column: &str) -> DataType {
-    match column {
-        "position" | "sequence" => DataType::Int64,
-        "received_at" => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
-        "repeat" => DataType::Boolean,
-        "attributes" => DataType::Map(map_entries(), false),
-        "parts" => DataType::List(Arc::new(Field::new("element", DataType::Binary, true))),
-        "payload" | DIGEST => DataType::Binary,
-        _ => DataType::Utf8,
-    }
-}
-
-/// The entries of `map<string not null, string>`, by the names pyarrow gives them.
-pub(crate) fn map_entries() -> FieldRef {
-    Arc::new(Field::new("entries", DataType::Struct(map_fields()), false))
-}
-
-pub(crate) fn map_fields() -> Fields {
-    Fields::from(vec![
-        Field::new("key", DataType::Utf8, false),
-        Field::new("value", DataType::Utf8, true),
-    ])
-}
-
-fn take_full<T>(values: &mut Vec<T>, capacity: usize) -> Vec<T> {
-    std::mem::replace(values, Vec::with_capacity(capacity))
 }
 
 /// A position as Arrow's signed number.

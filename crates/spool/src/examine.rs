@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeMap,
     fs::File,
+    ops::Range,
     os::unix::fs::FileExt,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
@@ -33,9 +34,7 @@ pub(crate) struct Examined {
     /// Its groups in order, from the first to the last sound one.
     pub(crate) groups: Vec<Found>,
     /// The fault of its index; `None` if it names all groups, and nothing else.
-    pub(crate) index_fault: Option<String>,
-    /// Whether the only fault is that the index ends before the last found group.
-    pub(crate) index_is_short: bool,
+    pub(crate) index_fault: Option<IndexFault>,
     /// Whether the segment was ended in good order and nothing must be cut.
     pub(crate) is_ended: bool,
     /// When its last block was received.
@@ -51,6 +50,14 @@ pub(crate) struct Examined {
     pub(crate) len: u64,
     /// The fault of the first group after the last sound one.
     pub(crate) tail_fault: Option<String>,
+}
+
+/// The fault of an index.
+#[derive(Debug, Clone)]
+pub(crate) struct IndexFault {
+    pub(crate) text: String,
+    /// Whether the only fault is that the index ends before the last found group.
+    pub(crate) is_short: bool,
 }
 
 /// A group of a segment.
@@ -96,8 +103,16 @@ impl Examined {
     }
 }
 
-/// Examines the segment that begins at `first`: every group whose positions lie below `below`, each
-/// checked whole. Everything below `durable` was published.
+/// The positions that an examination depends on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    /// Groups at or above this position are ignored.
+    pub(crate) below: u64,
+    /// Everything below this position was published.
+    pub(crate) durable: u64,
+}
+
+/// Examines the segment that begins at `first`: every group within the bounds, each checked whole.
 ///
 /// # Errors
 /// `spool.replaced` of another spool's segment, `spool.unplaced` when its groups contradict each other,
@@ -105,25 +120,16 @@ impl Examined {
 pub(crate) fn examine(
     folder: &Folder,
     first: u64,
-    (below, durable): (u64, u64),
+    bounds: Bounds,
     identity: &Identity,
 ) -> Result<Examined, SpoolError> {
     let dir = folder.segments()?;
     let path = dir.join(&segment_name(first));
     let file = dir.read_file(&segment_name(first))?;
     let len = file.metadata().map_or(0, |meta| meta.len());
-    let (begin, own) = match segment::begin_of(&file, &path) {
-        Ok(begin) => begin,
-        Err(SpoolError::Corrupt { .. }) => (SECTOR_BYTES as u64, None),
-        Err(error) => return Err(error),
-    };
+    let (begin, own) = begin_or_sector(&file, &path)?;
     let mut read = ReadIndex::read(folder, first, own.as_ref(), &file)?;
-    let header = read.header.clone().or(own).unwrap_or(IndexHeader {
-        uuid: identity.uuid.clone(),
-        first,
-        first_time_us: 0,
-        entry_bytes: read.entry_bytes,
-    });
+    let header = read.header_or(own, first, identity);
     if !identity.knows(&header.uuid) {
         return Err(SpoolError::Replaced {
             path,
@@ -136,51 +142,28 @@ pub(crate) fn examine(
         Some(entry) if begin > entry.offset => entry.offset,
         _ => begin,
     };
-    let mut groups: BTreeMap<u64, Entry> = BTreeMap::new();
-    let named_to = read.groups.last().map_or(first, Entry::end);
-    let is_short = named_to < durable.min(below);
-    if read.fault.is_some() || is_short {
-        let mut add = |entry: Entry| {
-            groups.insert(entry.offset, entry);
-            Ok(())
-        };
-        if header.is_sealed() {
-            walk::scan(&file, &path, begin, len, &mut add)?;
-        } else if read.fault.is_some() {
-            scan_old(&file, &path, (begin, len), &read.groups, &mut add)?;
-        }
-    }
-    let mut index_is_short = false;
-    let found_to = groups.values().map(Entry::end).max().unwrap_or(first);
-    if is_short && found_to > named_to {
-        let why = format!("it ends at position {named_to}, the segment's groups at {found_to}");
-        index_is_short = read.fault.is_none();
-        read.fault.get_or_insert(why);
-    }
-    if let Some(fault) = &read.fault {
-        tracing::warn!(code = "spool.index_damaged", path = %path.display(), fault,
-            "the index of a segment is missing or damaged: its groups are looked for in the segment");
-    }
-    for entry in &read.groups {
-        groups.entry(entry.offset).or_insert(*entry);
-    }
-    let known: Vec<Entry> = groups
-        .into_values()
-        .filter(|entry| entry.first < below)
-        .collect();
+    let segment = Unexamined {
+        file: &file,
+        path: &path,
+        header: &header,
+        bytes: begin..len,
+    };
+    let (known, index_is_short) = segment.known_groups(&mut read, bounds)?;
     check_order(folder, &path, first, &known)?;
     let claimed = read
         .groups
         .iter()
-        .filter(|entry| entry.first < below)
+        .filter(|entry| entry.first < bounds.below)
         .map(Entry::end);
     let mut examined = Examined {
         last_us: header.first_time_us,
         header,
         begin,
         groups: Vec::new(),
-        index_fault: read.fault.clone(),
-        index_is_short,
+        index_fault: read.fault.clone().map(|text| IndexFault {
+            text,
+            is_short: index_is_short,
+        }),
         is_ended: false,
         claimed: claimed.max().unwrap_or(first),
         stream_end: begin,
@@ -192,6 +175,69 @@ pub(crate) fn examine(
     examined.check_groups(&file, known)?;
     examined.judge_end(&file, &read);
     Ok(examined)
+}
+
+/// A segment whose groups are being searched.
+struct Unexamined<'a> {
+    file: &'a File,
+    path: &'a Path,
+    header: &'a IndexHeader,
+    /// The bytes after its beginning.
+    bytes: Range<u64>,
+}
+
+/// The length of a segment's beginning and its copy of the index header; one sector and none if the
+/// beginning is damaged.
+fn begin_or_sector(file: &File, path: &Path) -> Result<(u64, Option<IndexHeader>), SpoolError> {
+    match segment::begin_of(file, path) {
+        Err(SpoolError::Corrupt { .. }) => Ok((SECTOR_BYTES as u64, None)),
+        begin => begin,
+    }
+}
+
+impl Unexamined<'_> {
+    /// The groups that the index names, with those found in the segment where the index is damaged
+    /// or too short; and whether its being too short is the index's only fault, which is noted.
+    fn known_groups(
+        &self,
+        read: &mut ReadIndex,
+        bounds: Bounds,
+    ) -> Result<(Vec<Entry>, bool), SpoolError> {
+        let first = self.header.first;
+        let named_to = read.groups.last().map_or(first, Entry::end);
+        let is_short = named_to < bounds.durable.min(bounds.below);
+        let mut groups: BTreeMap<u64, Entry> = BTreeMap::new();
+        if read.fault.is_some() || is_short {
+            let mut add = |entry: Entry| {
+                groups.insert(entry.offset, entry);
+                Ok(())
+            };
+            if self.header.is_sealed() {
+                let Range { start, end } = self.bytes;
+                walk::scan(self.file, self.path, start, end, &mut add)?;
+            } else if read.fault.is_some() {
+                let bytes = self.bytes.clone();
+                scan_old(self.file, self.path, bytes, &read.groups, &mut add)?;
+            }
+        }
+        let mut index_is_short = false;
+        let found_to = groups.values().map(Entry::end).max().unwrap_or(first);
+        if is_short && found_to > named_to {
+            let why = format!("it ends at position {named_to}, the segment's groups at {found_to}");
+            index_is_short = read.fault.is_none();
+            read.fault.get_or_insert(why);
+        }
+        if let Some(fault) = &read.fault {
+            tracing::warn!(code = "spool.index_damaged", path = %self.path.display(), fault,
+                "the index of a segment is missing or damaged: its groups are looked for in the segment");
+        }
+        for entry in &read.groups {
+            groups.entry(entry.offset).or_insert(*entry);
+        }
+        let known = groups.into_values();
+        let known = known.filter(|entry| entry.first < bounds.below).collect();
+        Ok((known, index_is_short))
+    }
 }
 
 impl Examined {
@@ -257,6 +303,16 @@ struct ReadIndex {
 }
 
 impl ReadIndex {
+    /// Its header, or the segment's `own` copy, or one made of the known values.
+    fn header_or(&self, own: Option<IndexHeader>, first: u64, identity: &Identity) -> IndexHeader {
+        self.header.clone().or(own).unwrap_or(IndexHeader {
+            uuid: identity.uuid.clone(),
+            first,
+            first_time_us: 0,
+            entry_bytes: self.entry_bytes,
+        })
+    }
+
     fn read(
         folder: &Folder,
         first: u64,
@@ -368,17 +424,17 @@ fn check_order(
 fn scan_old(
     file: &File,
     path: &Path,
-    (begin, len): (u64, u64),
+    bytes: Range<u64>,
     known: &[Entry],
     add: &mut dyn FnMut(Entry) -> Result<(), SpoolError>,
 ) -> Result<(), SpoolError> {
-    let mut at = begin;
+    let (mut at, len) = (bytes.start, bytes.end);
     while at < len {
         if let Some(entry) = known.iter().find(|entry| entry.offset == at) {
             at = entry.byte_end();
             continue;
         }
-        let Some((length, bytes)) = segment::message_at(file, path, at, len)? else {
+        let Some((length, message)) = segment::message_at(file, path, at, len)? else {
             // The next group that the index names.
             let Some(next) = known.iter().find(|entry| entry.offset > at) else {
                 return Ok(());
@@ -387,7 +443,7 @@ fn scan_old(
             continue;
         };
         // Arrow may panic on bytes that no checksum covers.
-        let decoded = catch_unwind(AssertUnwindSafe(|| group::old_entry(&bytes, at)));
+        let decoded = catch_unwind(AssertUnwindSafe(|| group::old_entry(&message, at)));
         if let Ok(Some(entry)) = decoded {
             add(entry)?;
         }

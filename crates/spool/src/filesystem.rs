@@ -51,11 +51,11 @@ fn judge(dir: &Path, magic: u64, is_allowed: bool) -> Result<(), SpoolError> {
         }
         Trust::None(kind) => {
             tracing::warn!(code = "spool.filesystem_unsafe", dir = %dir.display(), kind,
-                "this file system may lose what was acknowledged; it was allowed explicitly");
+                "this file system may lose acknowledged events; it was allowed explicitly");
         }
         Trust::Weak(kind) => {
             tracing::warn!(code = "spool.filesystem_weak", dir = %dir.display(), kind,
-                "this file system does not outlive its machine or container: what was acknowledged may be lost");
+                "this file system does not outlive its machine or container: acknowledged events may be lost");
         }
         Trust::Full => {}
     }

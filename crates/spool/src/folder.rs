@@ -17,7 +17,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 
 use crate::{
     Access, SpoolError,
-    disk::{Disk, open_at},
+    disk::{Disk, Name, open_at},
     rights,
 };
 
@@ -302,7 +302,7 @@ impl Folder {
             let path = at.join(&temporary);
             disk.write(&file, &path, &[bytes])?;
             disk.sync(&file, &path)?;
-            disk.rename((at, &temporary), (at, name))
+            disk.rename(Name::new(at, &temporary), Name::new(at, name))
         })();
         if let Err(error) = written {
             let _ = disk.remove(at, &temporary);

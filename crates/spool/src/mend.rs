@@ -3,6 +3,7 @@
 
 use std::{
     fs::File,
+    ops::Range,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     sync::Arc,
@@ -12,8 +13,8 @@ use crate::{
     Access, SpoolError,
     clock::now_us,
     consumers,
-    disk::RealDisk,
-    examine::{Examined, examine},
+    disk::{Name, RealDisk},
+    examine::{Bounds, Examined, examine},
     folder::{CONSUMERS, Dir, Folder, IDENTITY, LOST_FOUND, SEGMENTS},
     format::{FORMAT, Identity},
     index::{self, INDEX, Index, index_name, position_in, segment_name},
@@ -98,7 +99,7 @@ pub fn mend(dir: &Path, access: Access, dry_run: bool) -> Result<Mended, SpoolEr
     let state = recovery::recover(&mending.folder)?;
     Ok(Mended {
         steps: mending.steps,
-        position: state.position,
+        position: state.recovered.position,
     })
 }
 
@@ -207,9 +208,52 @@ impl Mending {
         let begin = start.as_ref().map(|start| start.first);
         firsts.retain(|first| begin.is_none_or(|begin| *first >= begin));
         self.position = start.map_or(0, |start| start.position);
+        let mut sound = self.sound_segments(&firsts)?;
+        let mut next = begin.or(sound.first().copied()).unwrap_or(0);
+        let mut at = 0;
+        while let Some(first) = sound.get(at).copied() {
+            let bounds = Bounds {
+                below: sound.get(at + 1).copied().unwrap_or(u64::MAX),
+                durable: self.durable(),
+            };
+            let all = Bounds {
+                below: u64::MAX,
+                ..bounds
+            };
+            // A segment that begins inside the sound groups of the one before it was put there by
+            // hand.
+            let whole = examine(&self.folder, first, all, &self.identity)?;
+            if bounds.below < whole.end()
+                && whole
+                    .groups
+                    .iter()
+                    .all(|group| group.entry.first != bounds.below)
+            {
+                let stray = sound.remove(at + 1);
+                self.set_aside(stray, "its positions are those of the segment before it")?;
+                continue;
+            }
+            let found = examine(&self.folder, first, bounds, &self.identity)?;
+            let below = sound.get(at + 1).copied();
+            if let Some(end) = self.segment(&found, below)? {
+                self.note(next, first, LossWhy::Removed)?;
+                next = end;
+            }
+            self.position = self.position.max(next);
+            at += 1;
+        }
+        self.orphans(&firsts)?;
+        self.note(next, self.durable(), LossWhy::Lost)
+    }
+
+    /// The segments that can be examined and hold a group. The others are moved to `lost+found`.
+    fn sound_segments(&mut self, firsts: &[u64]) -> Result<Vec<u64>, SpoolError> {
         let mut sound = Vec::new();
         for first in firsts.iter().copied() {
-            let bounds = (u64::MAX, self.durable());
+            let bounds = Bounds {
+                below: u64::MAX,
+                durable: self.durable(),
+            };
             match examine(&self.folder, first, bounds, &self.identity) {
                 // A stray file must not count as the end of the segment before it.
                 Ok(found) if found.groups.is_empty() && found.claimed == first => {
@@ -233,37 +277,7 @@ impl Mending {
                 Err(error) => return Err(error),
             }
         }
-        let mut next = begin.or(sound.first().copied()).unwrap_or(0);
-        let mut at = 0;
-        while let Some(first) = sound.get(at).copied() {
-            let bounds = (
-                sound.get(at + 1).copied().unwrap_or(u64::MAX),
-                self.durable(),
-            );
-            // A segment that begins inside the sound groups of the one before it was put there by
-            // hand.
-            let whole = examine(&self.folder, first, (u64::MAX, bounds.1), &self.identity)?;
-            if bounds.0 < whole.end()
-                && whole
-                    .groups
-                    .iter()
-                    .all(|group| group.entry.first != bounds.0)
-            {
-                let stray = sound.remove(at + 1);
-                self.set_aside(stray, "its positions are those of the segment before it")?;
-                continue;
-            }
-            let found = examine(&self.folder, first, bounds, &self.identity)?;
-            let below = sound.get(at + 1).copied();
-            if let Some(end) = self.segment(&found, below)? {
-                self.note(next, first, LossWhy::Removed)?;
-                next = end;
-            }
-            self.position = self.position.max(next);
-            at += 1;
-        }
-        self.orphans(&firsts)?;
-        self.note(next, self.durable(), LossWhy::Lost)
+        Ok(sound)
     }
 
     fn durable(&self) -> u64 {
@@ -287,10 +301,15 @@ impl Mending {
             return Ok(Some(lost_to));
         }
         if let Some(fault) = &found.index_fault
-            && !(is_noted && found.index_is_short)
+            && !(is_noted && fault.is_short)
         {
             let path = found.path.with_extension("idx");
-            self.step("index_rebuilt", &path, Some((first, found.end())), fault);
+            self.step(
+                "index_rebuilt",
+                &path,
+                Some((first, found.end())),
+                &fault.text,
+            );
             if !self.dry_run {
                 rewrite::index(&self.folder, found)?;
             }
@@ -299,7 +318,7 @@ impl Mending {
         if found.len > found.stream_end && !(below.is_some() && is_noted && lost_to > found.end()) {
             let why = found.tail_fault.clone();
             let why = why.unwrap_or_else(|| "it is no whole group".to_owned());
-            self.keep_bytes(found, "tail_cut", (found.stream_end, found.len), None, &why)?;
+            self.keep_bytes(found, "tail_cut", found.stream_end..found.len, None, &why)?;
         }
         for (from, to) in found.holes() {
             self.note(from, to, LossWhy::Corrupt)?;
@@ -319,7 +338,7 @@ impl Mending {
             if losses::without(&self.known, entry.first, entry.end()).is_empty() {
                 continue;
             }
-            let bytes = (entry.offset, entry.byte_end().min(found.len));
+            let bytes = entry.offset..entry.byte_end().min(found.len);
             let range = Some((entry.first, entry.end()));
             self.keep_bytes(found, "group_cut_out", bytes, range, fault)?;
         }
@@ -331,7 +350,7 @@ impl Mending {
         &mut self,
         found: &Examined,
         what: &'static str,
-        (from, to): (u64, u64),
+        bytes: Range<u64>,
         range: Option<(u64, u64)>,
         why: &str,
     ) -> Result<(), SpoolError> {
@@ -340,6 +359,10 @@ impl Mending {
             return Ok(());
         }
         let kept = self.lost_found()?;
+        let Range {
+            start: from,
+            end: to,
+        } = bytes;
         let name = format!("{:020}.bytes-{from}-{to}", found.header.first);
         if kept.has(&name)? {
             return Ok(());
@@ -442,7 +465,9 @@ impl Mending {
         let kept = self.lost_found()?;
         let to = format!("{file}.{}", now_us());
         let dir = self.folder.consumers()?;
-        self.folder.disk().rename((dir, &file), (&kept, &to))?;
+        self.folder
+            .disk()
+            .rename(Name::new(dir, &file), Name::new(&kept, &to))?;
         self.folder.disk().sync_dir(&kept)?;
         self.folder.disk().sync_dir(dir)
     }
@@ -451,7 +476,7 @@ impl Mending {
     /// positions must not be given to other events.
     fn raise(&mut self, from: u64, to: u64) -> Result<(), SpoolError> {
         let path = self.folder.root().join(crate::folder::START);
-        let why = "a consumer's mark stands above the end";
+        let why = "a consumer's mark is above the end";
         self.step("position_raised", &path, Some((from, to)), why);
         self.note(from, to, LossWhy::Lost)?;
         self.position = to;

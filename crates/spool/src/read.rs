@@ -2,18 +2,21 @@
 //! on as many threads as requested. Threads live within one call, so that a process may fork
 //! between two batches. One segment is open at a time.
 
-use std::{collections::VecDeque, ops::Range, sync::Arc};
+mod source;
+
+use std::{collections::VecDeque, sync::Arc};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
 use crate::{
-    Layouts, Loss, LossWhy, Rows, SpoolError, events,
+    Layouts, Loss, Rows, SpoolError, events,
     expand::{Blocks, Expansion},
-    group::Group,
-    index::Entry,
-    walk::{Segment, Step, Walk, loss},
+    walk::{Step, Walk},
 };
+
+use source::Source;
+pub(crate) use source::read_group;
 
 /// Options of a read.
 #[derive(Debug, Clone)]
@@ -64,9 +67,7 @@ pub struct Reader {
     layouts: Layouts,
     schema: SchemaRef,
     uuid: Arc<str>,
-    threads: usize,
-    batch_rows: usize,
-    memory: u64,
+    limits: Limits,
     groups: Source,
     buffer: Vec<u8>,
     /// The expansion of a single thread, block after block.
@@ -79,32 +80,20 @@ pub struct Reader {
     state: State,
 }
 
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    threads: usize,
+    batch_rows: usize,
+    /// Bytes that the reader holds at once.
+    memory: u64,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Reading,
     /// Everything that can be read is in batches.
     Read,
     Ended,
-}
-
-/// The source of groups.
-#[derive(Debug)]
-struct Source {
-    walk: Walk,
-    /// A step that was read ahead.
-    first: Option<Step>,
-    on_loss: OnLoss,
-    skips_repeats: bool,
-    skipped: Vec<Loss>,
-    current: Option<Blocks>,
-    /// The most bytes of a group.
-    most_bytes: u64,
-    /// The reader's memory in bytes, for its error.
-    memory: u64,
-    /// Bytes of the groups that were read in this round.
-    loaded: u64,
-    /// The error of a step that was read ahead.
-    failed: Option<SpoolError>,
 }
 
 /// An expansion that was run, and the error that ended it.
@@ -157,9 +146,11 @@ impl Reader {
             here: Expansion::new(no_rows, memory),
             schema,
             uuid,
-            threads: options.threads.clamp(1, most_threads.clamp(1, MAX_THREADS)),
-            batch_rows: options.batch_rows.clamp(1, 1 << 20),
-            memory,
+            limits: Limits {
+                threads: options.threads.clamp(1, most_threads.clamp(1, MAX_THREADS)),
+                batch_rows: options.batch_rows.clamp(1, 1 << 20),
+                memory,
+            },
             groups: Source {
                 walk,
                 first,
@@ -199,7 +190,7 @@ impl Reader {
                 self.fill_from_parts()?;
             } else if self.next_is_large() {
                 self.fill_alone();
-            } else if self.threads == 1 {
+            } else if self.limits.threads == 1 {
                 self.fill_here()?;
             } else {
                 self.fill_by_threads();
@@ -210,7 +201,7 @@ impl Reader {
 
     /// Whether the next group takes so much of the memory that nothing else may be held with it.
     fn next_is_large(&mut self) -> bool {
-        self.broken.is_none() && self.groups.next_bytes() > self.memory / GROUPS_SHARE
+        self.broken.is_none() && self.groups.next_bytes() > self.limits.memory / GROUPS_SHARE
     }
 
     /// Expands a large group alone, with the rest of the memory.
@@ -224,7 +215,7 @@ impl Reader {
         }
         self.buffer = Vec::new();
         let bytes = self.groups.next_bytes();
-        let mut part = self.expansion(self.memory.saturating_sub(bytes) / 2);
+        let mut part = self.expansion(self.limits.memory.saturating_sub(bytes) / 2);
         if let Some(blocks) = self.next_blocks(u64::MAX) {
             part.push(blocks);
         }
@@ -249,10 +240,10 @@ impl Reader {
     }
 
     fn fill_by_threads(&mut self) {
-        let room = self.room(self.threads);
+        let room = self.room(self.limits.threads);
         let mut chunks: Vec<Expansion> = Vec::new();
         self.groups.begin_round();
-        while chunks.len() < self.threads {
+        while chunks.len() < self.limits.threads {
             let Some((chunk, is_alone)) = self.next_chunk(room, chunks.is_empty()) else {
                 break;
             };
@@ -284,13 +275,13 @@ impl Reader {
     /// Blocks for one thread, and whether none may be expanded at the same time; `None` if there
     /// are none, or no memory for them beside those of this round.
     fn next_chunk(&mut self, room: u64, is_first: bool) -> Option<(Expansion, bool)> {
-        let wanted = self.batch_rows.saturating_mul(BATCHES_PER_CHUNK) as u64;
+        let wanted = self.limits.batch_rows.saturating_mul(BATCHES_PER_CHUNK) as u64;
         let most_bytes = room / 4 * 3;
         let (mut rows, mut bytes) = (0, 0_u64);
         let mut chunk = None;
         while rows < wanted && bytes < most_bytes {
             let may_wait = !is_first || chunk.is_some();
-            if may_wait && self.groups.loaded_with_next() > self.memory / GROUPS_SHARE {
+            if may_wait && self.groups.loaded_with_next() > self.limits.memory / GROUPS_SHARE {
                 break;
             }
             let Some(blocks) = self.next_blocks(1) else {
@@ -344,15 +335,19 @@ impl Reader {
     /// An expansion of no blocks yet, which may hold so many bytes.
     fn expansion(&self, room: u64) -> Expansion {
         let room = usize::try_from(room).unwrap_or(usize::MAX);
-        let rows = Rows::new(self.schema.clone(), self.uuid.clone(), self.batch_rows)
-            .without_repeats(self.groups.skips_repeats)
-            .with_room(room);
-        Expansion::new(rows, self.memory)
+        let rows = Rows::new(
+            self.schema.clone(),
+            self.uuid.clone(),
+            self.limits.batch_rows,
+        )
+        .without_repeats(self.groups.skips_repeats)
+        .with_room(room);
+        Expansion::new(rows, self.limits.memory)
     }
 
     /// The bytes that each of so many threads may build: it may inflate as many again.
     fn room(&self, threads: usize) -> u64 {
-        (self.memory - self.memory / GROUPS_SHARE) / 2 / threads.max(1) as u64
+        (self.limits.memory - self.limits.memory / GROUPS_SHARE) / 2 / threads.max(1) as u64
     }
 
     /// The next blocks of one group, at least one and then up to so many events. After a kept error
@@ -386,208 +381,6 @@ impl Iterator for Reader {
         self.state = State::Ended;
         self.broken.take().map(Err)
     }
-}
-
-impl Source {
-    /// The bytes of the group that the next blocks are read from; 0 if one is already read.
-    fn next_bytes(&mut self) -> u64 {
-        if self.current.is_some() || self.failed.is_some() {
-            return 0;
-        }
-        if self.first.is_none() {
-            match self.walk.next() {
-                Ok(step) => self.first = step,
-                Err(error) => self.failed = Some(error),
-            }
-        }
-        match &self.first {
-            Some(Step::Group { entry, .. }) => entry.length.into(),
-            _ => 0,
-        }
-    }
-
-    /// Counts the groups of a round of threads, which begins with the one that is already read.
-    fn begin_round(&mut self) {
-        let current = self.current.as_ref();
-        self.loaded = current.map_or(0, |blocks| blocks.group.bytes());
-    }
-
-    /// The bytes of the groups of this round with the next one.
-    fn loaded_with_next(&mut self) -> u64 {
-        self.loaded.saturating_add(self.next_bytes())
-    }
-
-    /// Takes back the blocks that were handed out last.
-    fn put_back(&mut self, blocks: Blocks) {
-        let rest = self.current.take();
-        let end = rest.map_or(blocks.rows.end, |rest| rest.rows.end);
-        let rows = blocks.rows.start..end;
-        self.current = Some(Blocks { rows, ..blocks });
-    }
-
-    fn next_blocks(
-        &mut self,
-        events: u64,
-        buffer: &mut Vec<u8>,
-    ) -> Result<Option<Blocks>, SpoolError> {
-        loop {
-            let Some(Blocks {
-                segment,
-                group,
-                rows,
-                span,
-            }) = self
-                .current
-                .take()
-                .map_or_else(|| self.next_group(buffer), |current| Ok(Some(current)))?
-            else {
-                return Ok(None);
-            };
-            let (mut at, mut held) = (rows.start, 0);
-            while at < rows.end && (at == rows.start || held < events) {
-                held += u64::from(group.block(at).count);
-                at += 1;
-            }
-            let taken = rows.start..at;
-            if at < rows.end {
-                let rows = at..rows.end;
-                self.current = Some(Blocks {
-                    segment: Arc::clone(&segment),
-                    group: Arc::clone(&group),
-                    rows,
-                    span: span.clone(),
-                });
-            }
-            if !taken.is_empty() {
-                return Ok(Some(Blocks {
-                    segment,
-                    group,
-                    rows: taken,
-                    span,
-                }));
-            }
-        }
-    }
-
-    /// The next group that can be read.
-    fn next_group(&mut self, buffer: &mut Vec<u8>) -> Result<Option<Blocks>, SpoolError> {
-        loop {
-            if let Some(error) = self.failed.take() {
-                return Err(error);
-            }
-            let step = match self.first.take() {
-                Some(step) => Some(step),
-                None => self.walk.next()?,
-            };
-            let (segment, entry, span) = match step {
-                None => return Ok(None),
-                Some(Step::Hole(hole)) => {
-                    let refusal = self.walk.listed().refusal(&hole);
-                    self.skip(hole, refusal)?;
-                    continue;
-                }
-                Some(Step::Group {
-                    segment,
-                    entry,
-                    span,
-                }) => (segment, entry, span),
-            };
-            self.check_room(&segment, &entry)?;
-            match read_group(&segment, &entry, std::mem::take(buffer)) {
-                Ok(group) => {
-                    self.loaded = self.loaded.saturating_add(group.bytes());
-                    let (rows, group) = (0..group.len(), Arc::new(group));
-                    return Ok(Some(Blocks {
-                        segment,
-                        group,
-                        rows,
-                        span,
-                    }));
-                }
-                Err(error) => {
-                    if self.walk.looks_elsewhere(&segment, &entry, span.start) {
-                        continue;
-                    }
-                    let (hole, error) = self.unread(&span, error)?;
-                    self.skip(hole, error)?;
-                }
-            }
-        }
-    }
-
-    /// Refuses a group that does not fit into the memory.
-    fn check_room(&self, segment: &Segment, entry: &Entry) -> Result<(), SpoolError> {
-        let bytes = u64::from(entry.length);
-        if bytes <= self.most_bytes || segment.lacks(entry) {
-            return Ok(());
-        }
-        Err(SpoolError::Memory {
-            path: segment.path.clone(),
-            position: entry.first,
-            what: "the group",
-            bytes,
-            room: self.most_bytes,
-            memory: self.memory,
-        })
-    }
-
-    /// The hole of an unreadable group, and the error of a strict reader.
-    fn unread(
-        &self,
-        span: &Range<u64>,
-        error: SpoolError,
-    ) -> Result<(Loss, SpoolError), SpoolError> {
-        if matches!(error, SpoolError::Corrupt { .. }) {
-            return Ok((loss(span.start, span.end, LossWhy::Corrupt), error));
-        }
-        if error.is_not_found() {
-            // The segment was removed since its index was opened.
-            let to = self.walk.listed().start()?.max(span.end);
-            let hole = loss(span.start, to, LossWhy::Removed);
-            return Ok((hole, self.walk.listed().refusal(&hole)));
-        }
-        Err(error)
-    }
-
-    /// Skips a hole and notes it, or refuses it.
-    fn skip(&mut self, hole: Loss, refusal: SpoolError) -> Result<(), SpoolError> {
-        if self.on_loss == OnLoss::Fail {
-            return Err(refusal);
-        }
-        self.walk.go_to(hole.to);
-        let to = hole.to.min(self.walk.end());
-        match self.skipped.last_mut() {
-            Some(last) if last.to == hole.from && last.why == hole.why => last.to = to,
-            _ => self.skipped.push(Loss { to, ..hole }),
-        }
-        Ok(())
-    }
-}
-
-impl Blocks {
-    fn events(&self) -> u64 {
-        let count = |at| u64::from(self.group.block(at).count);
-        self.rows.clone().map(count).sum()
-    }
-
-    /// The approximate bytes of its events, as the blocks say.
-    fn bytes(&self) -> u64 {
-        let bytes = |at| {
-            let block = self.group.block(at);
-            let inflated = block.inflated_bytes.max(block.body.len() as u64);
-            inflated.saturating_add(u64::from(block.count) * BYTES_BESIDE_PAYLOAD)
-        };
-        self.rows.clone().map(bytes).fold(0, u64::saturating_add)
-    }
-}
-
-/// Reads a group and checks its CRC.
-pub(crate) fn read_group(
-    segment: &Segment,
-    entry: &Entry,
-    buffer: Vec<u8>,
-) -> Result<Group, SpoolError> {
-    Group::read(segment.file()?, &segment.path, entry, buffer)
 }
 
 /// A reader's memory by default: enough for everything that a receiver with default limits stores.

@@ -10,30 +10,32 @@
 //! sync leaves it there. So it is rewritten, synced and renamed into its place before anything
 //! after it is acknowledged.
 
+mod durable_mark;
+
 use std::{collections::VecDeque, fs::File, path::Path, sync::Arc};
 
 use crate::{
-    Access, SpoolError,
+    Access, Recovered, SpoolError,
     catalog::Kept,
     clock::now_us,
     consumers,
-    disk::Disk,
-    examine::{Examined, examine},
-    folder::{
-        CONSUMERS, Dir, Folder, IDENTITY, LOCK, LOSSES, LOST_FOUND, MARK, SEGMENTS, TEMPORARY,
-    },
+    disk::{Disk, Name},
+    examine::{Bounds, Examined, examine},
+    folder::{CONSUMERS, Dir, Folder, IDENTITY, LOCK, LOSSES, LOST_FOUND, SEGMENTS, TEMPORARY},
     format::Identity,
     index::{self, INDEX, Index, index_name, position_in, segment_name},
     key,
     lock::Lock,
     losses::{self, Loss, LossWhy},
-    mark::{self, Mark},
+    mark::Mark,
     migrate,
     retention::last_of,
     rewrite, rights,
     start::Start,
     watch::Watch,
 };
+pub(crate) use durable_mark::publish;
+use durable_mark::{open_mark, raise};
 
 /// A range of positions whose events were acknowledged and did not survive: the disk lost
 /// acknowledged writes. They are never given out again; a reader of them gets `spool.gap`.
@@ -49,10 +51,7 @@ pub struct Lost {
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) identity: Identity,
-    pub(crate) created: bool,
-    pub(crate) cut_bytes: u64,
-    pub(crate) position: u64,
-    pub(crate) lost: Option<Lost>,
+    pub(crate) recovered: Recovered,
     /// Holes found now: positions without a sound group, before a sound one.
     pub(crate) losses: Vec<Loss>,
     /// Groups at or above this position do not count: the position was given to a lost event.
@@ -142,12 +141,12 @@ pub(crate) fn recover(folder: &Folder) -> Result<State, SpoolError> {
 fn look_again(folder: &Folder, state: &mut State) -> Result<(), SpoolError> {
     // Positions that are noted as lost are never given out again.
     for loss in losses::known(folder)? {
-        state.position = state.position.max(loss.to);
+        state.recovered.position = state.recovered.position.max(loss.to);
     }
     if let Ok(Some(start)) = Start::read(folder)
         && state.identity.knows(&start.uuid)
     {
-        state.position = state.position.max(start.position);
+        state.recovered.position = state.recovered.position.max(start.position);
         state.start = state.start.max(start.first);
     }
     Ok(())
@@ -164,7 +163,10 @@ fn recover_raised(folder: &Folder, state: &mut State) -> Result<(), SpoolError> 
         firsts.pop();
     }
     firsts.retain(|first| state.kept.front().is_none_or(|last| *first < last.first));
-    let mut end = state.kept.front().map_or(state.position, |last| last.first);
+    let mut end = state
+        .kept
+        .front()
+        .map_or(state.recovered.position, |last| last.first);
     let last = end;
     for first in firsts.into_iter().rev() {
         // An interrupted recovery may have left the one before the last as it found it.
@@ -172,12 +174,17 @@ fn recover_raised(folder: &Folder, state: &mut State) -> Result<(), SpoolError> 
         state.kept.push_front(kept);
         end = first;
     }
-    consumers::check_marks(folder, &state.identity, state.position, state.former_epoch)?;
+    consumers::check_marks(
+        folder,
+        &state.identity,
+        state.recovered.position,
+        state.former_epoch,
+    )?;
     migrate::gaps(folder, state)?;
     renew_losses(folder)?;
     losses::add(folder, &state.identity.uuid, &state.losses)?;
     folder.disk().sync_dir(folder.segments()?)?;
-    state.published.position = state.position;
+    state.published.position = state.recovered.position;
     publish(folder, state)?;
     // Their positions are noted and published: the files that name them may go.
     for name in orphans {
@@ -196,8 +203,8 @@ fn write_start(folder: &Folder, state: &State) -> Result<(), SpoolError> {
     let moved = known.map_or(0, |start| start.first);
     let start = Start {
         uuid: state.identity.uuid.clone(),
-        first: state.start.max(moved).min(state.position),
-        position: state.position,
+        first: state.start.max(moved).min(state.recovered.position),
+        position: state.recovered.position,
         epoch: state.published.epoch,
         watched_us: state.published.watched_us,
     };
@@ -228,10 +235,12 @@ fn begin(folder: &Folder, identity: Identity, created: bool) -> Result<State, Sp
     let first = firsts.first().copied();
     Ok(State {
         identity,
-        created,
-        cut_bytes: 0,
-        position,
-        lost: None,
+        recovered: Recovered {
+            created,
+            cut_bytes: 0,
+            position,
+            lost: None,
+        },
         losses: Vec::new(),
         below: u64::MAX,
         last_us: 0,
@@ -242,100 +251,6 @@ fn begin(folder: &Folder, identity: Identity, created: bool) -> Result<State, Sp
         former_epoch: epoch,
         start: start.map_or_else(|| first.unwrap_or(position), |start| start.first),
     })
-}
-
-/// Opens the durable mark and reads it.
-fn open_mark(
-    folder: &Folder,
-    start: Option<&Start>,
-    firsts: &[u64],
-) -> Result<(File, Mark), SpoolError> {
-    let root = folder.root();
-    let path = root.join(MARK);
-    if !root.has(MARK)? {
-        if !firsts.is_empty() || start.is_some() {
-            say_rebuilt(folder, "it is missing");
-        }
-        // The mark is complete from its creation: a mark without a sound slot is damaged. Without a
-        // start file a spool of format 1 has only its segments' names.
-        let named = firsts.last().copied().unwrap_or(0);
-        let mark = Mark {
-            position: start.map_or(named, |start| start.position),
-            ..Mark::default()
-        };
-        folder.replace(root, MARK, &mark.file())?;
-    }
-    let file = folder.disk().open(root, MARK)?;
-    let mark = match Mark::read(&file, &path) {
-        Ok(mark) => mark,
-        Err(error @ SpoolError::Corrupt { .. }) => {
-            let known = start.map(|start| start.position);
-            let Some(position) = known.or(firsts.last().copied()) else {
-                let detail = format!(
-                    "{error}, and there is no segment to rebuild it from; the spool holds no events: move \
-                     it away and begin a new one"
-                );
-                return Err(SpoolError::corrupt(&path, detail));
-            };
-            say_rebuilt(folder, "no slot of it is sound");
-            Mark {
-                position,
-                ..Mark::default()
-            }
-        }
-        Err(error) => return Err(error),
-    };
-    Ok((file, mark))
-}
-
-fn say_rebuilt(folder: &Folder, why: &str) {
-    tracing::error!(code = "spool.mark_rebuilt", dir = %folder.dir().display(), why,
-        "the durable mark is rebuilt from the last segment, whose sound groups all count; what the disk may \
-         have lost behind them cannot be told");
-}
-
-/// Raises the epoch in both slots of the durable mark, and checks that both hold it: an older
-/// writer's pending publication may have overwritten one of them.
-fn raise(folder: &Folder, state: &mut State) -> Result<(), SpoolError> {
-    let mut random = [0; 4];
-    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
-        .map_err(|error| SpoolError::io("draw an epoch for", folder.dir(), error.into()))?;
-    let random = u64::from(u32::from_le_bytes(random));
-    let path = folder.root().join(MARK);
-    let marks = consumers::newest_epoch(folder)?;
-    let mut newest = state.former_epoch.max(marks).max(state.published.epoch);
-    for _ in 0..MAX_RAISES {
-        state.published.epoch = (newest >> 32).saturating_add(1) << 32 | random;
-        publish(folder, state)?;
-        let slots = mark::slots(&state.mark, &path)?;
-        for slot in slots.into_iter().flatten() {
-            state.position = state.position.max(slot.position);
-        }
-        let epochs = slots.map(|slot| slot.map_or(0, |slot| slot.epoch));
-        if epochs == [state.published.epoch; 2] {
-            return Ok(());
-        }
-        newest = epochs.into_iter().fold(state.published.epoch, u64::max);
-    }
-    Err(SpoolError::Fenced {
-        dir: folder.dir().to_owned(),
-        ours: state.published.epoch,
-        newer: newest,
-    })
-}
-
-/// Writes the durable mark into both slots, and syncs each.
-pub(crate) fn publish(folder: &Folder, state: &mut State) -> Result<(), SpoolError> {
-    let path = folder.root().join(MARK);
-    for _ in 0..2 {
-        state.published.generation += 1;
-        state.published.watched_us = state.watch.watched_us();
-        let (slot, at) = state.published.encode();
-        folder.disk().publish(&state.mark, &path, &slot, at)?;
-        // If one of them is damaged, the other one is sound.
-        folder.disk().sync(&state.mark, &path)?;
-    }
-    Ok(())
 }
 
 /// Removes the rest of retention's work: segments whose positions all lie below the start.
@@ -379,7 +294,7 @@ fn sort_orphans(
             Some(end) if first >= state.start => {
                 let next = firsts.get(firsts.partition_point(|other| *other < first));
                 let to = next.map_or(end, |next| end.min(*next));
-                state.position = state.position.max(end);
+                state.recovered.position = state.recovered.position.max(end);
                 state.losses.push(loss(first, to, LossWhy::Removed));
                 tracing::error!(code = "spool.lost", dir = %folder.dir().display(), from = first, to,
                     "a segment was removed by hand: its index is left and names these positions");
@@ -417,7 +332,9 @@ pub(crate) fn set_aside(folder: &Folder, name: &str) -> Result<(), SpoolError> {
         number += 1;
         to = format!("{name}.{number}");
     }
-    folder.disk().rename((dir, name), (&kept, &to))?;
+    folder
+        .disk()
+        .rename(Name::new(dir, name), Name::new(&kept, &to))?;
     folder.disk().sync_dir(&kept)?;
     folder.disk().sync_dir(dir)
 }
@@ -431,7 +348,9 @@ fn renew_losses(folder: &Folder) -> Result<(), SpoolError> {
     let kept = folder.root().sub(LOST_FOUND)?;
     let to = format!("{LOSSES}.{}", now_us());
     let root = folder.root();
-    folder.disk().rename((root, LOSSES), (&kept, &to))?;
+    folder
+        .disk()
+        .rename(Name::new(root, LOSSES), Name::new(&kept, &to))?;
     folder.disk().sync_dir(&kept)?;
     folder.disk().sync_dir(root)
 }
@@ -442,36 +361,37 @@ fn last_segment(folder: &Folder, first: u64, state: &mut State) -> Result<bool, 
     let dir = folder.segments()?;
     rights::check_name(dir, &segment_name(first), folder)?;
     rights::check_name(dir, &index_name(first), folder)?;
-    let found = examine(
-        folder,
-        first,
-        (state.below, state.position),
-        &state.identity,
-    )?;
+    let bounds = Bounds {
+        below: state.below,
+        durable: state.recovered.position,
+    };
+    let found = examine(folder, first, bounds, &state.identity)?;
     let end = found.end();
     state.last_us = state.last_us.max(found.last_us);
-    state.cut_bytes += found.tail_bytes;
-    state.position = state.position.max(found.claimed).max(end);
+    state.recovered.cut_bytes += found.tail_bytes;
+    state.recovered.position = state.recovered.position.max(found.claimed).max(end);
     if let Some(entry) = found.groups.last().map(|group| group.entry) {
         let before_us = entry.watched_us.max(state.watch.watched_us());
         state.watch = Watch::begin(before_us, folder.disk().now_us());
     }
     for (from, to) in found.holes() {
         tracing::error!(code = "spool.corrupt_group", path = %found.path.display(), from, to,
-            "events are damaged; what is before and behind them stays");
+            "events are damaged; those before and after them stay");
         state.losses.push(loss(from, to, LossWhy::Corrupt));
     }
     // A segment that never held an event, such as a stray file, says nothing about those before it.
     let held_none = found.groups.is_empty() && found.claimed == first;
-    if end < state.position && !held_none {
+    if end < state.recovered.position && !held_none {
         // The positions are never given out again, even if this process dies now.
-        state.published.position = state.position;
+        state.published.position = state.recovered.position;
         publish(folder, state)?;
-        state.lost = Some(Lost {
+        state.recovered.lost = Some(Lost {
             from: end,
-            to: state.position,
+            to: state.recovered.position,
         });
-        state.losses.push(loss(end, state.position, LossWhy::Lost));
+        state
+            .losses
+            .push(loss(end, state.recovered.position, LossWhy::Lost));
         state.below = first;
     }
     // Before anything is cut: the record of these positions may be cut with it.
@@ -501,9 +421,9 @@ fn leave_empty(
     found: &Examined,
     state: &mut State,
 ) -> Result<(), SpoolError> {
-    state.published.position = state.position;
+    state.published.position = state.recovered.position;
     publish(folder, state)?;
-    let held_none = found.claimed == first && first >= state.position;
+    let held_none = found.claimed == first && first >= state.recovered.position;
     if held_none && (found.index_fault.is_none() || found.len <= found.begin) {
         return remove_pair(folder, first);
     }
@@ -511,7 +431,7 @@ fn leave_empty(
         return remove_pair(folder, first);
     }
     tracing::error!(code = "spool.set_aside", path = %found.path.display(), bytes = found.len,
-        "no group of a segment is sound: what is left of it is kept in lost+found");
+        "no group of a segment is sound: the rest of it is kept in lost+found");
     for name in [segment_name(first), index_name(first)] {
         if folder.segments()?.has(&name)? {
             set_aside(folder, &name)?;
@@ -536,7 +456,11 @@ fn earlier_segment(
     let mut last = None;
     let is_missing = !dir.has(&name)?;
     if is_missing || (is_next_to_last && !index_reaches(folder, first, end)?) {
-        let found = examine(folder, first, (end, end), &state.identity)?;
+        let bounds = Bounds {
+            below: end,
+            durable: end,
+        };
+        let found = examine(folder, first, bounds, &state.identity)?;
         if found.groups.is_empty() {
             return Err(SpoolError::Unplaced {
                 dir: folder.dir().to_owned(),
@@ -623,9 +547,6 @@ pub(crate) fn loss(from: u64, to: u64, why: LossWhy) -> Loss {
         noted_us: now_us(),
     }
 }
-
-/// An older writer publishes at most once after it was replaced.
-const MAX_RAISES: u32 = 8;
 
 /// No process takes so long to replace a small file, in seconds.
 const OLD_S: i64 = 600;

@@ -22,7 +22,7 @@ use crate::{
     ConsumerState, Spool, SpoolError, WriterOptions,
     catalog::{Catalog, Kept, Last, Task},
     clock::now_us,
-    commit::Pace,
+    commit::Settings,
     consumers::{self, Mark},
     folder::{Folder, MARK, RETIRED},
     format::Identity,
@@ -67,40 +67,19 @@ pub(crate) fn verdict(
 
 /// The thread that removes segments.
 pub(crate) struct Retention {
-    folder: Folder,
-    identity: Identity,
-    options: WriterOptions,
-    pace: Pace,
-    watch: Watch,
-    epoch: u64,
-    catalog: Arc<Catalog>,
-    said: SaidOfRetention,
-    fsyncs: u64,
+    pub(crate) folder: Folder,
+    pub(crate) identity: Identity,
+    pub(crate) settings: Settings,
+    pub(crate) watch: Watch,
+    pub(crate) epoch: u64,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) said: SaidOfRetention,
+    pub(crate) fsyncs: u64,
     /// The position that was last written to `start`.
-    noted: u64,
+    pub(crate) noted: u64,
 }
 
 impl Retention {
-    pub(crate) fn new(
-        (folder, identity): (Folder, Identity),
-        (options, pace): (WriterOptions, Pace),
-        (watch, epoch): (Watch, u64),
-        catalog: Arc<Catalog>,
-    ) -> Self {
-        Self {
-            noted: catalog.durable(),
-            folder,
-            identity,
-            options,
-            pace,
-            watch,
-            epoch,
-            catalog,
-            said: SaidOfRetention::default(),
-            fsyncs: 0,
-        }
-    }
-
     /// Runs until the writer is closed.
     pub(crate) fn run(mut self) {
         if catch_unwind(AssertUnwindSafe(|| self.work())).is_err() {
@@ -127,7 +106,7 @@ impl Retention {
             }
             let fsyncs = std::mem::take(&mut self.fsyncs);
             self.catalog.answer(ticket, fsyncs);
-            next = Instant::now() + self.pace.sweep;
+            next = Instant::now() + self.settings.pace.sweep;
         }
     }
 
@@ -208,14 +187,15 @@ impl Retention {
         let (mut going, mut freed) = (Vec::new(), 0);
         for kept in oldest {
             let age = if lowest.is_some_and(|lowest| kept.end <= lowest)
-                || self.options.retain_max.is_some()
+                || self.settings.options.retain_max.is_some()
             {
                 self.age(&kept)
             } else {
                 Duration::ZERO
             };
             let is_needed = freed < wanted;
-            let Some(why) = verdict(kept.end, lowest, is_needed, age, &self.options) else {
+            let Some(why) = verdict(kept.end, lowest, is_needed, age, &self.settings.options)
+            else {
                 break;
             };
             freed += kept.bytes;
@@ -323,7 +303,7 @@ impl Retention {
                 let consumers: Vec<_> = behind.map(|mark| mark.name.as_str()).collect();
                 let consumers = consumers.join(", ");
                 tracing::warn!(code = "retention.max", %dir, from, to, bytes, consumers,
-                    "a segment reached the greatest age (retain_max) and is gone for these consumers");
+                    "a segment reached the greatest age (retain_max) and was removed: it is lost for these consumers");
             }
         }
     }

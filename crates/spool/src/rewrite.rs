@@ -9,6 +9,7 @@ use arrow_schema::ArrowError;
 use crate::{
     SpoolError,
     catalog::{Kept, Last},
+    disk::Name,
     examine::Examined,
     folder::{Folder, TEMPORARY},
     index::{Entry, IndexHeader, Kind, index_name, segment_name},
@@ -138,7 +139,7 @@ fn replace(folder: &Folder, name: &str, pieces: &[&[u8]]) -> Result<(), SpoolErr
     let path = dir.join(&temporary);
     disk.write(&file, &path, pieces)?;
     disk.sync(&file, &path)?;
-    disk.rename((dir, &temporary), (dir, name))
+    disk.rename(Name::new(dir, &temporary), Name::new(dir, name))
 }
 
 /// The bytes of an index; it has a footer if the time of its last block is given.

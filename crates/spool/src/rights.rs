@@ -186,10 +186,10 @@ fn check_seen(path: &Path, seen: &Seen, folder: &Folder) -> Result<(), SpoolErro
     };
     let dir = folder.dir().display();
     let cure = if access.group {
-        format!("take away what is wider with `chmod -R o= {dir}`")
+        format!("remove the wider rights with `chmod -R o= {dir}`")
     } else {
         format!(
-            "take away what is wider with `chmod -R go= {dir}`, or let its group in with the option group \
+            "remove the wider rights with `chmod -R go= {dir}`, or let its group in with the option group \
              (--group)"
         )
     };
@@ -220,7 +220,7 @@ pub(crate) fn planted(path: &Path, what: &str) -> SpoolError {
     SpoolError::Rights {
         path: path.to_owned(),
         detail: format!(
-            "{what}, which no spool makes: look who put it there and what it leads to, and remove it"
+            "{what}, which no spool makes: find out where it comes from and where it leads, and remove it"
         ),
     }
 }

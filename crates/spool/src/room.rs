@@ -15,7 +15,7 @@ impl Committer {
                 return true;
             }
             let over = self.used().saturating_add(bytes);
-            let wanted = over.saturating_sub(self.options.budget);
+            let wanted = over.saturating_sub(self.settings.options.budget);
             if !self.ask_for_room(wanted) {
                 return !self.is_over(bytes);
             }
@@ -25,7 +25,9 @@ impl Committer {
     /// Asks retention for so many bytes. Returns whether asking again may help: if the written
     /// segment is the only one left and no consumer needs it, it is given up.
     fn ask_for_room(&mut self, wanted: u64) -> bool {
-        let answer = self.catalog.ask(wanted, self.pace.recheck.max(ROOM_WAIT));
+        let answer = self
+            .catalog
+            .ask(wanted, self.settings.pace.recheck.max(ROOM_WAIT));
         let all_done = answer.lowest.is_some_and(|mark| mark >= self.position);
         if !answer.is_empty || !all_done {
             return false;
@@ -41,7 +43,7 @@ impl Committer {
     /// Whether `bytes` more exceed the budget. An empty spool takes any block.
     fn is_over(&self, bytes: u64) -> bool {
         let used = self.used();
-        used > 0 && used.saturating_add(bytes) > self.options.budget
+        used > 0 && used.saturating_add(bytes) > self.settings.options.budget
     }
 
     pub(crate) fn used(&self) -> u64 {
@@ -59,7 +61,7 @@ impl Committer {
         error: &SpoolError,
     ) -> usize {
         // For logs and marks of others; they take the rest piece by piece.
-        reserve::give_piece(&self.folder);
+        reserve::give_piece(&self.files.folder);
         let next = stored_bytes(rest.get(..1).unwrap_or_default());
         let wanted = next.saturating_add(self.aside());
         loop {
@@ -77,16 +79,21 @@ impl Committer {
     /// Bytes to be free before the writer continues after a full file system: the missing part of
     /// the reserve, and a little for marks.
     fn aside(&self) -> u64 {
-        if self.reserve.is_whole() {
+        if self.files.reserve.is_whole() {
             return MARKS_ROOM;
         }
-        self.reserve.room().max(MARKS_ROOM)
+        self.files.reserve.room().max(MARKS_ROOM)
     }
 
     /// How many of these blocks fit on the file system, beside the reserve; all if its free space
     /// is unknown.
     pub(crate) fn fitting(&self, rest: &[Placed]) -> usize {
-        let Some(free) = self.folder.disk().free_bytes(self.folder.root()) else {
+        let Some(free) = self
+            .files
+            .folder
+            .disk()
+            .free_bytes(self.files.folder.root())
+        else {
             return rest.len();
         };
         let free = free.saturating_sub(self.aside());

@@ -24,14 +24,14 @@ pub(crate) struct SaidOfRetention {
 impl Committer {
     /// Logs the consumers that hold the space, at once and then every minute.
     pub(crate) fn say_stalled(&mut self, window: u64) {
-        let again = self.pace.say_again;
+        let again = self.settings.pace.say_again;
         if self.said.stalled.is_some_and(|at| at.elapsed() < again) {
             return;
         }
         self.said.stalled = Some(Instant::now());
-        let marks = consumers::list(&self.folder).unwrap_or_default();
-        let dir = self.folder.dir().display();
-        let (bytes, budget) = (self.used(), self.options.budget);
+        let marks = consumers::list(&self.files.folder).unwrap_or_default();
+        let dir = self.files.folder.dir().display();
+        let (bytes, budget) = (self.used(), self.settings.options.budget);
         if window > budget {
             tracing::warn!(code = "spool.stalled_budget", %dir, bytes, budget, window, option = "--budget",
                 "a window of {window} bytes is larger than the whole budget (--budget {budget}): it waits until \
@@ -46,7 +46,7 @@ impl Committer {
             return;
         };
         let (consumer, mark) = (slowest.name.as_str(), slowest.committed);
-        let lag = Spool::open_in(self.folder.clone()).and_then(|spool| spool.lag(mark));
+        let lag = Spool::open_in(self.files.folder.clone()).and_then(|spool| spool.lag(mark));
         let all = (self.position.saturating_sub(mark), bytes);
         let (lag_events, lag_bytes) = lag.map_or(all, |lag| (lag.events, lag.bytes));
         tracing::warn!(code = "spool.stalled_budget", %dir, bytes, budget, consumer, mark, lag_events, lag_bytes,
@@ -59,25 +59,29 @@ impl Committer {
 
     /// Logs that the disk or the quota is full, at once and then every minute.
     pub(crate) fn say_full(&mut self, error: &SpoolError, wanted: u64) {
-        let again = self.pace.say_again;
+        let again = self.settings.pace.say_again;
         if self.said.full.is_some_and(|at| at.elapsed() < again) {
             return;
         }
         self.said.full = Some(Instant::now());
-        let free = self.folder.disk().free_bytes(self.folder.root());
-        tracing::error!(code = "spool.disk_full", dir = %self.folder.dir().display(), %error, free, wanted,
+        let free = self
+            .files
+            .folder
+            .disk()
+            .free_bytes(self.files.folder.root());
+        tracing::error!(code = "spool.disk_full", dir = %self.files.folder.dir().display(), %error, free, wanted,
             "the disk or the quota is full: nothing is acknowledged and senders wait until there is room");
     }
 
     /// Logs that no file can be opened, at once and then every minute.
     pub(crate) fn say_no_descriptors(&mut self, error: &SpoolError) {
-        let again = self.pace.say_again;
+        let again = self.settings.pace.say_again;
         let said = &mut self.said.no_descriptors;
         if said.is_some_and(|at| at.elapsed() < again) {
             return;
         }
         *said = Some(Instant::now());
-        tracing::error!(code = "spool.descriptors", dir = %self.folder.dir().display(), %error,
+        tracing::error!(code = "spool.descriptors", dir = %self.files.folder.dir().display(), %error,
             "no file descriptor is left: nothing is acknowledged and senders wait until there is one; raise the \
              limit of open files (ulimit -n)");
     }
@@ -90,7 +94,7 @@ impl Committer {
             .or(self.said.no_descriptors.take())
             .is_some()
         {
-            tracing::info!(code = "spool.resumed", dir = %self.folder.dir().display(), "there is room again");
+            tracing::info!(code = "spool.resumed", dir = %self.files.folder.dir().display(), "there is room again");
         }
     }
 }

@@ -441,16 +441,18 @@ pub(crate) fn block_schema() -> SchemaRef {
     ]))
 }
 
-fn batch(schema: SchemaRef, first: u64, placed: &[Placed]) -> Result<RecordBatch, ArrowError> {
+/// The bodies of a group's blocks, with their checksums.
+struct Bodies {
+    checksums: Vec<u32>,
+    values: BinaryArray,
+}
+
+fn bodies(placed: &[Placed]) -> Result<Bodies, ArrowError> {
     let blocks = || placed.iter().map(|placed| &placed.block);
-    let mut next = first;
-    let mut firsts = Vec::with_capacity(placed.len());
     let mut checksums = Vec::with_capacity(placed.len());
     let mut body = Vec::with_capacity(blocks().map(Block::body_bytes).sum());
     let mut ends = vec![0_i32];
     for block in blocks() {
-        firsts.push(number::<i64>(next)?);
-        next = next.saturating_add(u64::from(block.count));
         let begin = body.len();
         block
             .body
@@ -459,6 +461,23 @@ fn batch(schema: SchemaRef, first: u64, placed: &[Placed]) -> Result<RecordBatch
         checksums.push(crc32c::crc32c(&body[begin..]));
         ends.push(number(body.len() as u64)?);
     }
+    let values = BinaryArray::try_new(
+        OffsetBuffer::new(ScalarBuffer::from(ends)),
+        Buffer::from_vec(body),
+        None,
+    )?;
+    Ok(Bodies { checksums, values })
+}
+
+fn batch(schema: SchemaRef, first: u64, placed: &[Placed]) -> Result<RecordBatch, ArrowError> {
+    let blocks = || placed.iter().map(|placed| &placed.block);
+    let mut next = first;
+    let mut firsts = Vec::with_capacity(placed.len());
+    for block in blocks() {
+        firsts.push(number::<i64>(next)?);
+        next = next.saturating_add(u64::from(block.count));
+    }
+    let Bodies { checksums, values } = bodies(placed)?;
     let int32 = |of: fn(&Block) -> u32| -> Result<ArrayRef, ArrowError> {
         let values = blocks().map(|block| number::<i32>(u64::from(of(block))));
         Ok(Arc::new(Int32Array::from(
@@ -473,11 +492,6 @@ fn batch(schema: SchemaRef, first: u64, placed: &[Placed]) -> Result<RecordBatch
         .map(|placed| placed.received_at_us)
         .collect::<Vec<_>>();
     let inflated = blocks().map(|block| number::<i64>(block.inflated_bytes));
-    let body = BinaryArray::try_new(
-        OffsetBuffer::new(ScalarBuffer::from(ends)),
-        Buffer::from_vec(body),
-        None,
-    )?;
     RecordBatch::try_new(
         schema,
         vec![
@@ -506,7 +520,7 @@ fn batch(schema: SchemaRef, first: u64, placed: &[Placed]) -> Result<RecordBatch
                     .collect::<BinaryArray>(),
             ),
             Arc::new(attributes(placed)?),
-            Arc::new(body),
+            Arc::new(values),
         ],
     )
 }

@@ -12,7 +12,7 @@ use std::{
 
 use crate::{
     Access, Block, Promise, Settle, SpoolError,
-    commit::{Committer, Pace},
+    commit::{Committer, Pace, Settings},
     disk::{Disk, RealDisk},
     filesystem,
     lock::Lock,
@@ -79,12 +79,7 @@ impl Writer {
             }
             recovered => recovered?,
         };
-        let recovered = Recovered {
-            created: state.created,
-            cut_bytes: state.cut_bytes,
-            position: state.position,
-            lost: state.lost,
-        };
+        let recovered = state.recovered;
         if recovered.created {
             tracing::info!(code = "spool.created", dir = %dir.display(), uuid = state.identity.uuid, "spool created");
         }
@@ -99,9 +94,10 @@ impl Writer {
             promise::make_consumer(&folder, name)?;
         }
         let places = Place::all(&folder, &state.mark)?;
+        let settings = Settings { options, pace };
         let shared = Arc::new(Shared::default());
         shared.lock().last_us = state.last_us;
-        let committer = Committer::new((folder, places), (options, pace), state, shared.clone());
+        let committer = Committer::new(folder, places, settings, state, shared.clone());
         let retention = committer.retention();
         let threads = [
             spawn(dir, "ackline-spool", move || committer.run(lock))?,

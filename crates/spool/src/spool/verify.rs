@@ -52,16 +52,7 @@ impl Spool {
         while let Some(step) = walk.next()? {
             let (segment, entry, span) = match step {
                 Step::Hole(hole) => {
-                    let is_noted = walk.losses().iter().any(|noted| noted.to == hole.to);
-                    let Loss { from, to, .. } = hole;
-                    // Retention continues meanwhile.
-                    let from = from.max(self.listed.start()?);
-                    if is_noted {
-                        report.losses.push(hole);
-                    } else if from < to {
-                        let text = format!("positions {from} to {to} are missing");
-                        report.problems.push(text);
-                    }
+                    self.verify_hole(hole, walk.losses(), &mut report)?;
                     progress(walk.at() - first, durable - first);
                     continue;
                 }
@@ -98,6 +89,23 @@ impl Spool {
         let gone = self.wanted_and_gone(first, durable)?;
         report.problems.extend(gone);
         Ok(report)
+    }
+
+    fn verify_hole(
+        &self,
+        hole: Loss,
+        noted: &[Loss],
+        report: &mut Report,
+    ) -> Result<(), SpoolError> {
+        // Retention continues meanwhile.
+        let from = hole.from.max(self.listed.start()?);
+        if noted.iter().any(|noted| noted.to == hole.to) {
+            report.losses.push(hole);
+        } else if from < hole.to {
+            let text = format!("positions {from} to {} are missing", hole.to);
+            report.problems.push(text);
+        }
+        Ok(())
     }
 
     /// Names consumers that want positions below the first kept one, and marks that cannot be read.

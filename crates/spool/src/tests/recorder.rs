@@ -10,7 +10,7 @@ use std::{
 use crate::{
     SpoolError, Writer, WriterOptions,
     commit::Pace,
-    disk::{Disk, RealDisk},
+    disk::{Disk, Name, RealDisk},
     folder::Dir,
 };
 
@@ -108,8 +108,8 @@ impl Disk for Recorder {
         RealDisk.cut(file, path, len)
     }
 
-    fn rename(&self, from: (&Dir, &str), to: (&Dir, &str)) -> Result<(), SpoolError> {
-        self.step("rename", &to.0.join(to.1))?;
+    fn rename(&self, from: Name<'_>, to: Name<'_>) -> Result<(), SpoolError> {
+        self.step("rename", &to.dir.join(to.name))?;
         RealDisk.rename(from, to)
     }
 

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     SpoolError,
     clock::now_us,
-    disk::{Disk, RealDisk},
+    disk::{Disk, Name, RealDisk},
     folder::{Dir, TEMPORARY},
     lock,
 };
@@ -439,11 +439,14 @@ impl Disk for Seam {
         Ok(())
     }
 
-    fn rename(&self, from: (&Dir, &str), to: (&Dir, &str)) -> Result<(), SpoolError> {
-        let name = &self.own_name(from.1);
-        let mut inner = self.step("rename", &to.0.join(to.1), false)?;
-        RealDisk.rename((from.0, name), to)?;
-        inner.play(Op::Rename(self.at(from.0, name), self.at(to.0, to.1)));
+    fn rename(&self, from: Name<'_>, to: Name<'_>) -> Result<(), SpoolError> {
+        let name = &self.own_name(from.name);
+        let mut inner = self.step("rename", &to.dir.join(to.name), false)?;
+        RealDisk.rename(Name::new(from.dir, name), to)?;
+        inner.play(Op::Rename(
+            self.at(from.dir, name),
+            self.at(to.dir, to.name),
+        ));
         Ok(())
     }
 
