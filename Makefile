@@ -79,7 +79,7 @@ test: vectors test-rust test-python test-attacks test-spark test-interop test-do
 vectors: setup ## The conformance vectors in Rust and in Python; ACKLINE_VECTORS names one more folder
 	@status=0; \
 	cargo run --profile checked --locked --quiet --bin ackline-vectors -- tests/vectors $${ACKLINE_VECTORS:+"$$ACKLINE_VECTORS"} || status=1; \
-	$(BIN)/python tests/python/run_vectors.py tests/vectors $${ACKLINE_VECTORS:+"$$ACKLINE_VECTORS"} || status=1; \
+	$(BIN)/python tests/python/conformance/run_vectors.py tests/vectors $${ACKLINE_VECTORS:+"$$ACKLINE_VECTORS"} || status=1; \
 	exit $$status
 
 .PHONY: quick

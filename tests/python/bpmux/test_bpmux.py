@@ -1,0 +1,793 @@
+"""bpmux for threads: both ends in one process over real sockets, and across processes."""
+
+import gc
+import pickle
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from support.commands import python, wait_until
+
+from ackline import (
+    LinkClosed,
+    LinkTimeout,
+    PeerCancelled,
+    ProtocolError,
+    RequestClosed,
+    TransportError,
+    UsageError,
+    bpmux,
+)
+
+TIME = 20
+NOW = 0.01
+URL = "bpmux://127.0.0.1:0"
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[bpmux.Connection, bpmux.Connection]]:
+    """Who connected, and the listener's end."""
+    with bpmux.listen(URL) as listener:
+        near = bpmux.connect(listener.url)
+        far = listener.accept(timeout=TIME)
+    yield near, far
+    near.abort()
+    far.abort()
+
+
+@contextmanager
+def manual() -> Iterator[tuple[bpmux.Connection, bpmux.Connection]]:
+    """The same with a listener's end that gives no credit by itself."""
+    with bpmux.listen(URL, credit="manual") as listener:
+        near = bpmux.connect(listener.url, send_bytes=1000)
+        far = listener.accept(timeout=TIME)
+    try:
+        yield near, far
+    finally:
+        near.abort()
+        far.abort()
+
+
+@contextmanager
+def served(**handlers: Callable[..., object]) -> Iterator[bpmux.Connection]:
+    """A connection to a peer that serves."""
+    with (
+        bpmux.listen(URL) as listener,
+        ThreadPoolExecutor(1) as threads,
+        bpmux.connect(listener.url) as near,
+    ):
+        far = listener.accept(timeout=TIME)
+        serving = threads.submit(far.serve, **handlers)
+        yield near
+        near.shutdown(timeout=TIME)
+        serving.result(timeout=TIME)
+
+
+def test_a_request_is_answered(pair: tuple[bpmux.Connection, bpmux.Connection]) -> None:
+    near, far = pair
+    response = near.request(b"question")
+    request = far.accept(timeout=TIME)
+    assert isinstance(request, bpmux.Request)
+    assert request.payload == b"question"
+    assert response.try_response() is None
+    with pytest.raises(LinkTimeout):
+        response.response(timeout=NOW)
+    request.respond(b"answer")
+    assert response.response(timeout=TIME) == b"answer"
+    with pytest.raises(UsageError, match="answered") as refused:
+        request.respond(b"again")
+    assert refused.value.code == "already_ended"
+
+
+def test_a_closed_response_tells_why(pair: tuple[bpmux.Connection, bpmux.Connection]) -> None:
+    near, far = pair
+    response = near.request(b"question")
+    request = far.accept(timeout=TIME)
+    assert isinstance(request, bpmux.Request)
+    request.close(b"no \xff")
+    with pytest.raises(RequestClosed) as closed:
+        response.response(timeout=TIME)
+    assert closed.value.payload == b"no \xff"
+
+
+def test_a_cancelled_request_tells_why(pair: tuple[bpmux.Connection, bpmux.Connection]) -> None:
+    near, far = pair
+    response = near.request(b"question")
+    request = far.accept(timeout=TIME)
+    assert isinstance(request, bpmux.Request)
+    with pytest.raises(LinkTimeout):
+        request.wait_cancelled(timeout=NOW)
+    response.cancel(b"late")
+    assert request.wait_cancelled(timeout=TIME) == b"late"
+    assert request.cancelled == b"late"
+    with pytest.raises(PeerCancelled) as cancelled:
+        request.respond(b"answer")
+    assert cancelled.value.payload == b"late"
+    with pytest.raises(LinkClosed):
+        response.response(timeout=TIME)
+
+
+def test_a_refused_cancel_changes_nothing(
+    pair: tuple[bpmux.Connection, bpmux.Connection],
+) -> None:
+    near, far = pair
+    response = near.request(b"question")
+    request = far.accept(timeout=TIME)
+    assert isinstance(request, bpmux.Request)
+    request.respond(b"answer")
+    sink = far.open_sink(b"log")
+    opened = near.accept(timeout=TIME)
+    assert isinstance(opened, bpmux.OpenedSink)
+    sink.send_many([b"one", b"two"])
+    sink.close(b"done", timeout=TIME)
+    for cancel in (response.cancel, opened.stream.cancel):
+        with pytest.raises(UsageError) as refused:
+            cancel(b"too late")
+        assert refused.value.code == "already_ended"
+    far.abort()
+    near.wait_ended(timeout=TIME)
+    for cancel in (response.cancel, opened.stream.cancel):
+        with pytest.raises(LinkClosed):
+            cancel(b"too late")
+    assert response.response(timeout=TIME) == b"answer"
+    assert list(opened.stream) == [b"one", b"two"]
+    assert opened.stream.closed == b"done"
+
+
+def test_a_call_out_of_time_cancels(pair: tuple[bpmux.Connection, bpmux.Connection]) -> None:
+    near, far = pair
+    came: list[bpmux.Incoming | None] = []
+
+    def call() -> bool:
+        with pytest.raises(LinkTimeout, match=r"no response came within 0\.01 s"):
+            near.call(b"question", timeout=NOW)
+        # One that had no time to leave never comes.
+        try:
+            came.append(far.accept(timeout=NOW))
+        except LinkTimeout:
+            return False
+        return True
+
+    wait_until(call, "a request came")
+    request = came[0]
+    assert isinstance(request, bpmux.Request)
+    assert request.wait_cancelled(timeout=TIME) == b""
+
+
+def test_dropped_handles_end_what_they_stand_for(
+    pair: tuple[bpmux.Connection, bpmux.Connection],
+) -> None:
+    near, far = pair
+    duplex, opened = near.open_duplex(), far.accept(timeout=TIME)
+    response, request = near.request(b""), far.accept(timeout=TIME)
+    assert isinstance(opened, bpmux.OpenedDuplex)
+    assert isinstance(request, bpmux.Request)
+    del duplex, response
+    gc.collect()
+    assert opened.duplex.receive(timeout=TIME) is None
+    assert opened.duplex.closed == b"dropped"
+    assert opened.duplex.wait_cancelled(timeout=TIME) == b""
+    assert request.wait_cancelled(timeout=TIME) == b""
+    asked = near.request(b"")
+    request = far.accept(timeout=TIME)
+    del request
+    gc.collect()
+    with pytest.raises(RequestClosed) as closed:
+        asked.response(timeout=TIME)
+    assert closed.value.payload == b"dropped"
+
+
+def test_a_sink_is_read_to_its_end(pair: tuple[bpmux.Connection, bpmux.Connection]) -> None:
+    near, far = pair
+    messages = [b"%d" % number * 50 for number in range(3000)]
+    with ThreadPoolExecutor(1) as threads:
+        with near.open_sink(b"log", timeout=TIME) as sink:
+            opened = far.accept(timeout=TIME)
+            assert isinstance(opened, bpmux.OpenedSink)
+            assert opened.payload == b"log"
+            assert opened.stream.closed is None
+            read = threads.submit(list, opened.stream)
+            sink.send_many(messages[:2000], timeout=TIME)
+            for message in messages[2000:]:
+                sink.send(message, timeout=TIME)
+            sink.close(b"3000", timeout=TIME)
+        assert read.result(timeout=TIME) == messages
+    assert opened.stream.closed == b"3000"
+    with pytest.raises(LinkClosed, match="sink was ended here"):
+        sink.send(b"more")
+
+
+def test_a_stream_is_cancelled_with_a_payload(
+    pair: tuple[bpmux.Connection, bpmux.Connection],
+) -> None:
+    near, far = pair
+    stream = near.open_stream(b"prices")
+    opened = far.accept(timeout=TIME)
+    assert isinstance(opened, bpmux.OpenedStream)
+    assert opened.sink.cancelled is None
+    opened.sink.send(bytearray(b"one"))
+    opened.sink.send(memoryview(b"two"))
+    assert stream.receive(timeout=TIME) == b"one"
+    assert stream.receive_many(timeout=TIME) == [b"two"]
+    assert stream.try_receive_many() == []
+    stream.cancel(b"enough", timeout=TIME)
+    assert opened.sink.wait_cancelled(timeout=TIME) == b"enough"
+    for use in (lambda: opened.sink.send(b"x"), lambda: opened.sink.flush(timeout=TIME)):
+        with pytest.raises(PeerCancelled) as cancelled:
+            use()
+        assert cancelled.value.payload == b"enough"
+    with pytest.raises(LinkClosed, match="stream was ended here"):
+        stream.receive()
+
+
+def test_nothing_is_lost_where_both_halves_end_at_once(
+    pair: tuple[bpmux.Connection, bpmux.Connection],
+) -> None:
+    near, far = pair
+    for _ in range(200):
+        duplex = near.open_duplex()
+        opened = far.accept(timeout=TIME)
+        assert isinstance(opened, bpmux.OpenedDuplex)
+        with ThreadPoolExecutor(2) as threads:
+            cancel = threads.submit(duplex.cancel, b"enough", timeout=TIME)
+            duplex.send(b"last")
+            close = threads.submit(duplex.close, b"bye", timeout=TIME)
+            assert list(opened.duplex) == [b"last"]
+            assert opened.duplex.wait_cancelled(timeout=TIME) == b"enough"
+            cancel.result(timeout=TIME)
+            close.result(timeout=TIME)
+        assert opened.duplex.closed == b"bye"
+
+
+def test_the_halves_of_a_duplex_end_by_themselves(
+    pair: tuple[bpmux.Connection, bpmux.Connection],
+) -> None:
+    near, far = pair
+    duplex = near.open_duplex(b"d")
+    opened = far.accept(timeout=TIME)
+    assert isinstance(opened, bpmux.OpenedDuplex)
+    duplex.send(b"a")
+    duplex.close(timeout=TIME)
+    assert list(opened.duplex) == [b"a"]
+    large = bytes(range(256)) * 8000
+    opened.duplex.send(large)
+    assert duplex.receive(timeout=TIME) == large
+    assert duplex.ping(timeout=TIME) > 0
+    opened.duplex.close(b"done", timeout=TIME)
+    assert duplex.receive(timeout=TIME) is None
+    assert duplex.closed == b"done"
+
+
+def test_messages_of_the_top_level(pair: tuple[bpmux.Connection, bpmux.Connection]) -> None:
+    near, far = pair
+    near.sink.send_many([b"1", b"2"])
+    near.sink.flush(timeout=TIME)
+    near.close(b"bye")
+    assert list(far.stream) == [b"1", b"2"]
+    assert far.stream.closed == b"bye"
+    assert far.accept(timeout=TIME) is None
+    with pytest.raises(UsageError) as refused:
+        near.request(b"x")
+    assert refused.value.code == "top_level_closed"
+
+
+def test_who_sends_without_credit_waits() -> None:
+    with manual() as (near, far):
+        near.sink.send(bytes(1000))
+        assert not near.sink.try_send(b"x")
+        with pytest.raises(LinkTimeout, match="no room within"):
+            near.sink.send(b"x", timeout=NOW)
+        # What waits on a sink is in no request's way, only what waits like it.
+        waiting = near.request(bytes(1000), timeout=NOW)
+        with pytest.raises(LinkTimeout, match="no room within"):
+            near.request(b"x", timeout=NOW)
+        waiting.cancel()
+        with pytest.raises(LinkTimeout, match="did not go"):
+            near.sink.flush(timeout=NOW)
+        with pytest.raises(LinkTimeout, match="room for 0 of 2"):
+            near.sink.send_many([b"x", b"y"], timeout=NOW)
+        with pytest.raises(LinkTimeout, match="opening was not sent"):
+            near.open_sink(b"x", timeout=NOW)
+        far.stream.grant_credit(1500)
+        near.sink.send(b"x", timeout=TIME)
+        near.sink.flush(timeout=TIME)
+        assert far.stream.receive(timeout=TIME) == bytes(1000)
+        assert far.stream.receive(timeout=TIME) == b"x"
+
+
+def test_a_response_is_handed_out_once(
+    pair: tuple[bpmux.Connection, bpmux.Connection],
+) -> None:
+    near, far = pair
+    response = near.request(b"question")
+    request = far.accept(timeout=TIME)
+    assert isinstance(request, bpmux.Request)
+    request.respond(b"answer")
+    assert response.response(timeout=TIME) == b"answer"
+    for again in (response.response, response.try_response):
+        with pytest.raises(UsageError) as refused:
+            again()
+        assert refused.value.code == "already_ended"
+
+
+def test_responses_may_be_awaited_in_any_order(
+    pair: tuple[bpmux.Connection, bpmux.Connection],
+) -> None:
+    near, far = pair
+    responses = [near.request(b"%d" % number, timeout=TIME) for number in range(100)]
+    requests = [far.accept(timeout=TIME) for _ in responses]
+    for request in reversed(requests):
+        assert isinstance(request, bpmux.Request)
+        request.respond(request.payload * 60_000)
+    for number, response in enumerate(responses):
+        assert response.response(timeout=TIME) == b"%d" % number * 60_000
+
+
+def test_a_ping_of_a_request_and_of_the_connection(
+    pair: tuple[bpmux.Connection, bpmux.Connection],
+) -> None:
+    near, far = pair
+    response = near.request(b"slow")
+    request = far.accept(timeout=TIME)
+    assert response.ping(timeout=TIME) > 0
+    assert far.ping(timeout=TIME) > 0
+    assert request is not None
+
+
+def test_handlers_serve_until_the_peer_closes() -> None:
+    read: list[bytes] = []
+    with served(
+        on_request=bytes.upper,
+        on_sink=lambda stream, payload: read.extend([payload, *stream]),
+        on_stream=lambda sink, payload: sink.send_many([payload] * 3),
+        on_duplex=lambda duplex, _: [duplex.send(message) for message in duplex],
+    ) as near:
+        assert near.call(b"question", timeout=TIME) == b"QUESTION"
+        with near.open_sink(b"log") as sink:
+            sink.send_many([b"one", b"two"])
+        assert list(near.open_stream(b"again")) == [b"again"] * 3
+        duplex = near.open_duplex()
+        duplex.send(b"echo")
+        assert duplex.receive(timeout=TIME) == b"echo"
+        duplex.close(timeout=TIME)
+        assert duplex.receive(timeout=TIME) is None
+        assert duplex.closed == b""
+    assert read == [b"log", b"one", b"two"]
+
+
+def test_what_a_handler_raises_is_told() -> None:
+    told: list[BaseException] = []
+
+    def fail(*_: object) -> None:
+        raise ValueError("wrong")
+
+    handlers = {"on_request": fail, "on_sink": fail, "on_stream": fail, "on_duplex": fail}
+    with served(**handlers, on_error=told.append) as near:
+        with pytest.raises(RequestClosed) as closed:
+            near.call(b"question", timeout=TIME)
+        assert closed.value.payload == b"wrong"
+        assert near.open_sink().wait_cancelled(timeout=TIME) == b"wrong"
+        stream, duplex = near.open_stream(), near.open_duplex()
+        assert (list(stream), stream.closed) == ([], b"wrong")
+        assert (list(duplex), duplex.closed) == ([], b"wrong")
+    assert [str(error) for error in told] == ["wrong"] * 4
+
+
+def test_what_has_no_handler_is_ended() -> None:
+    with served() as near:
+        with pytest.raises(RequestClosed, match="no handler"):
+            near.call(b"question", timeout=TIME)
+        assert near.open_sink().wait_cancelled(timeout=TIME) == b"no handler"
+        stream = near.open_stream()
+        assert (list(stream), stream.closed) == ([], b"no handler")
+
+
+def test_handlers_at_once_are_bounded() -> None:
+    go, at_once, most = threading.Event(), threading.Semaphore(2), []
+
+    def handler(payload: bytes) -> bytes:
+        most.append(at_once.acquire(blocking=False))
+        go.wait(TIME)
+        at_once.release()
+        return payload
+
+    with served(on_request=handler, concurrency=2) as near:
+        responses = [near.request(b"%d" % number) for number in range(6)]
+        wait_until(lambda: len(most) == 2, "two handlers run")
+        go.set()
+        answers = [response.response(timeout=TIME) for response in responses]
+    assert answers == [b"%d" % number for number in range(6)]
+    assert most == [True] * 6
+
+
+def test_a_listener_serves_every_connection_until_it_is_closed() -> None:
+    told: list[BaseException] = []
+    with bpmux.listen(URL) as listener, ThreadPoolExecutor(1) as threads:
+        serving = threads.submit(listener.serve, on_request=bytes.upper, on_error=told.append)
+        with bpmux.connect(listener.url) as first, bpmux.connect(listener.url) as second:
+            assert first.call(b"one", timeout=TIME) == b"ONE"
+            assert second.call(b"two", timeout=TIME) == b"TWO"
+            host, port = listener.url.removeprefix("bpmux://").rsplit(":", 1)
+            with socket.create_connection((host, int(port)), timeout=TIME) as rude:
+                rude.sendall(b"\xff" * 20)
+                wait_until(lambda: told, "the broken rule is told")
+            assert isinstance(told[0], ProtocolError)
+            listener.close()
+            with pytest.raises(TransportError):
+                bpmux.connect(listener.url)
+            assert first.call(b"three", timeout=TIME) == b"THREE"
+            assert not serving.done()
+        serving.result(timeout=TIME)
+    assert len(told) == 1
+
+
+def test_handlers_that_could_never_run_are_refused(
+    pair: tuple[bpmux.Connection, bpmux.Connection],
+) -> None:
+    with pytest.raises(UsageError, match="concurrency is 0"):
+        pair[1].serve(concurrency=0)
+    with bpmux.listen(URL) as listener, pytest.raises(UsageError, match="concurrency is 0"):
+        listener.serve(concurrency=0)
+
+
+def test_a_shutdown_waits_for_what_is_open(
+    pair: tuple[bpmux.Connection, bpmux.Connection],
+) -> None:
+    near, far = pair
+    sink = near.open_sink()
+    opened = far.accept(timeout=TIME)
+    with pytest.raises(LinkTimeout):
+        near.shutdown(timeout=NOW)
+    assert not near.is_ended
+    sink.close(timeout=TIME)
+    near.shutdown(timeout=TIME)
+    near.wait_ended(timeout=TIME)
+    far.wait_ended(timeout=TIME)
+    assert near.is_ended
+    assert opened is not None
+    with pytest.raises(LinkClosed):
+        near.request(b"x")
+    with pytest.raises(LinkClosed):
+        near.ping(timeout=TIME)
+
+
+def test_a_block_may_end_with_an_abort() -> None:
+    with bpmux.listen(URL) as listener:
+        for _ in range(50):
+            with bpmux.connect(listener.url) as near:
+                near.request(b"never answered")
+                near.abort()
+
+
+def test_an_abort_ends_who_waits(pair: tuple[bpmux.Connection, bpmux.Connection]) -> None:
+    near, far = pair
+    response, stream = near.request(b"x"), near.open_stream()
+    with ThreadPoolExecutor(2) as threads:
+        waits = [threads.submit(response.response), threads.submit(stream.receive)]
+        far.abort()
+        for wait in waits:
+            with pytest.raises((LinkClosed, ProtocolError, TransportError)):
+                wait.result(timeout=TIME)
+
+
+def test_both_ends_know_each_other_and_count(
+    pair: tuple[bpmux.Connection, bpmux.Connection],
+) -> None:
+    near, far = pair
+    assert near.peer is None
+    assert far.peer is not None
+    assert far.peer.sender == "127.0.0.1"
+    sink = near.open_sink(b"four")
+    opened = far.accept(timeout=TIME)
+    stats = near.stats()
+    assert (stats["own_entities"], stats["bytes_sent"]) == (1, 4)
+    assert far.stats()["bytes_received"] == 4
+    assert isinstance(opened, bpmux.OpenedSink)
+    assert sink.cancelled is None
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"credit": "some"}, 'credit is some; it is "automatic" or "manual"'),
+        ({"credit_floor": 0}, "credit_floor is 0"),
+        ({"chunk_size": 0}, "chunk_size is 0"),
+        ({"send_bytes": 0}, "send_bytes is 0"),
+        ({"memory": 10}, "memory is 10; it is at least"),
+        ({"ping_after": 0}, "ping_after must be longer than 0"),
+        ({"pong_timeout": -1}, "pong_timeout is -1"),
+        ({"max_entities": 0}, "max_entities is 0"),
+        ({"ca": "/nowhere"}, "ca"),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, Any], text: str) -> None:
+    for begin in (bpmux.listen, bpmux.connect):
+        with pytest.raises(UsageError, match=text):
+            begin(URL, **options)
+
+
+def test_wrong_arguments_are_named(pair: tuple[bpmux.Connection, bpmux.Connection]) -> None:
+    near, _ = pair
+    with pytest.raises(UsageError, match="a payload is bytes"):
+        near.request("text")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="timeout is -1"):
+        near.accept(timeout=-1)
+    with pytest.raises(UsageError, match="count is -1"):
+        near.stream.grant_credit(-1)
+    with pytest.raises(UsageError, match="not of bpmux"):
+        bpmux.connect("lumberjack://127.0.0.1:1")
+
+
+def test_nobody_is_reached() -> None:
+    with bpmux.listen(URL) as listener:
+        url = listener.url
+    with pytest.raises(TransportError):
+        bpmux.connect(url)
+    with pytest.raises(LinkClosed):
+        listener.accept(timeout=TIME)
+
+
+def test_a_limit_of_the_peers_ends_the_connection() -> None:
+    with bpmux.listen(URL, max_requests=1) as listener:
+        near = bpmux.connect(listener.url)
+        far = listener.accept(timeout=TIME)
+    responses = [near.request(b"1"), near.request(b"2")]
+    far.wait_ended(timeout=TIME)
+    assert len(responses) == 2
+    assert isinstance(far.accept(timeout=TIME), bpmux.Request)
+    with pytest.raises(ProtocolError) as broken:
+        far.accept(timeout=TIME)
+    assert broken.value.protocol == "bpmux"
+
+
+@pytest.mark.parametrize("error", [PeerCancelled("text", b"why"), RequestClosed("text", b"why")])
+def test_errors_are_pickled_with_their_payload(error: PeerCancelled | RequestClosed) -> None:
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), again.payload) == (type(error), "text", b"why")
+
+
+SERVER = """
+from ackline import bpmux
+with bpmux.listen("bpmux://127.0.0.1:0") as listener:
+    print(listener.url, flush=True)
+    listener.accept(timeout=20).serve(on_request=lambda payload: payload[::-1])
+print("served")
+"""
+
+
+def test_another_process_is_called() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdout is not None
+        with bpmux.connect(server.stdout.readline().strip()) as near:
+            assert near.call(b"abc", timeout=TIME) == b"cba"
+        assert server.stdout.readline() == "served\n"
+
+
+FORK = """
+import os, warnings
+warnings.simplefilter("ignore")  # the interpreter warns of forks beside threads: that is the test
+from ackline import ForkError, bpmux
+listener = bpmux.listen("bpmux://127.0.0.1:0")
+near = bpmux.connect(listener.url)
+far = listener.accept(timeout=20)
+response, request = near.request(b"x"), far.accept(timeout=20)
+duplex, opened = near.open_duplex(), far.accept(timeout=20)
+pid = os.fork()
+if pid == 0:
+    code = 1
+    try:
+        uses = [
+            lambda: listener.accept(timeout=1), lambda: near.request(b"y"), near.stats,
+            lambda: far.accept(timeout=1), lambda: response.response(timeout=1), near.close,
+            lambda: request.respond(b""), lambda: duplex.send(b""), lambda: duplex.receive(),
+            lambda: near.shutdown(timeout=1), near.abort, duplex.close, duplex.cancel,
+        ]
+        for use in uses:
+            try:
+                use()
+            except ForkError:
+                continue
+            os._exit(2)
+        del listener, near, far, response, duplex, request, opened, uses, use  # forgotten
+        with bpmux.listen("bpmux://127.0.0.1:0") as own:
+            other = bpmux.connect(own.url)
+            other.sink.send(b"z")
+            assert own.accept(timeout=20).stream.receive(timeout=20) == b"z"
+        code = 0
+    finally:
+        os._exit(code)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+request.respond(b"answer")
+assert response.response(timeout=20) == b"answer"
+duplex.send(b"y")
+assert opened.duplex.receive(timeout=20) == b"y"
+print("alive")
+"""
+
+
+def test_a_fork_leaves_the_parents_connection_alone() -> None:
+    done = python(FORK)
+    assert (done.stdout, done.stderr) == ("alive\n", "")
+
+
+def test_the_end_of_a_block_gives_a_request_up(
+    pair: tuple[bpmux.Connection, bpmux.Connection],
+) -> None:
+    near, far = pair
+    with near.request(b"question") as response:
+        request = far.accept(timeout=TIME)
+    assert isinstance(request, bpmux.Request)
+    assert request.wait_cancelled(timeout=TIME) == b""
+    with pytest.raises(LinkClosed, match="request was ended here"):
+        response.response(timeout=TIME)
+
+
+def test_the_end_of_a_block_ends_the_connection() -> None:
+    with bpmux.listen(URL) as listener:
+        with bpmux.connect(listener.url) as near:
+            far = listener.accept(timeout=TIME)
+            near.sink.send(b"last")
+        assert near.is_ended
+        assert list(far.stream) == [b"last"]
+        assert far.stream.closed == b""
+        near = bpmux.connect(listener.url)
+        far = listener.accept(timeout=TIME)
+        sink = near.open_sink()
+        near.__exit__(ValueError, ValueError(), None)
+        near.wait_ended(timeout=TIME)
+        far.wait_ended(timeout=TIME)
+        with pytest.raises(LinkClosed):
+            sink.send(b"x")
+
+
+def raw_peer(listener: bpmux.Listener) -> socket.socket:
+    host, port = listener.url.removeprefix("bpmux://").split(":")
+    return socket.create_connection((host, int(port)), timeout=TIME)
+
+
+def test_what_is_asked_of_a_connection_that_ends_says_so() -> None:
+    with bpmux.listen(URL) as listener, raw_peer(listener) as peer:
+        connection = listener.accept(timeout=TIME)
+        # The top-level's close and cancel, and no end of the transport.
+        peer.sendall(b"\x4c\x03fin\x2c\x00")
+        assert connection.accept(timeout=TIME) is None
+        assert connection.sink.wait_cancelled(timeout=TIME) == b""
+        for verb in (
+            connection.open_sink,
+            connection.open_stream,
+            connection.open_duplex,
+            connection.ping,
+            connection.close,
+            connection.cancel,
+            lambda: connection.request(b""),
+            lambda: connection.call(b""),
+            lambda: connection.stream.grant_credit(1),
+        ):
+            with pytest.raises(LinkClosed):
+                verb()
+        connection.shutdown(timeout=TIME)
+        # A peer that has closed its top-level has been heard.
+        assert connection.stream.closed == b"fin"
+        assert connection.sink.cancelled == b""
+
+
+def test_why_the_peer_ended_something_stays(
+    pair: tuple[bpmux.Connection, bpmux.Connection],
+) -> None:
+    near, far = pair
+    sink = near.open_sink()
+    duplex = near.open_duplex()
+    left = near.open_sink()
+    opened, both, other = (far.accept(timeout=TIME) for _ in range(3))
+    assert isinstance(opened, bpmux.OpenedSink)
+    assert isinstance(both, bpmux.OpenedDuplex)
+    assert isinstance(other, bpmux.OpenedSink)
+    assert sink.cancelled is None
+    opened.stream.cancel(b"enough", timeout=TIME)
+    other.stream.cancel(b"too much", timeout=TIME)
+    both.duplex.close(b"no more", timeout=TIME)
+    for one, why in ((sink, b"enough"), (left, b"too much")):
+        assert one.wait_cancelled(timeout=TIME) == why
+    assert duplex.receive(timeout=TIME) is None
+    with pytest.raises(PeerCancelled):
+        sink.close(timeout=TIME)
+    with pytest.raises(UsageError, match="closed"):
+        duplex.cancel(timeout=TIME)
+    with pytest.raises(RuntimeError), left:
+        raise RuntimeError
+    duplex.close(timeout=TIME)
+    assert duplex.cancelled is None, "closed here, and never cancelled"
+
+    def kept() -> None:
+        assert (sink.cancelled, left.cancelled) == (b"enough", b"too much")
+        assert duplex.closed == b"no more"
+
+    kept()
+    far.abort()
+    near.wait_ended(timeout=TIME)
+    kept()
+
+
+def test_a_cancel_during_a_close_stays() -> None:
+    with manual() as (near, far):
+        far.stream.grant_credit(1000)
+        sink = near.open_sink()
+        sink.send(b"it waits for credit")
+        opened = far.accept(timeout=TIME)
+        assert isinstance(opened, bpmux.OpenedSink)
+        with ThreadPoolExecutor(1) as threads:
+            closing = threads.submit(sink.close, timeout=TIME)
+            wait_until(lambda: sink._sink.closed, "it is being closed")
+            opened.stream.cancel(b"meanwhile", timeout=TIME)
+            with pytest.raises(PeerCancelled):
+                closing.result(timeout=TIME)
+        assert sink.cancelled == b"meanwhile"
+
+
+def test_why_a_request_was_given_up_stays(
+    pair: tuple[bpmux.Connection, bpmux.Connection],
+) -> None:
+    near, far = pair
+    # The pong comes behind the credit of the top-level: requests are sent at once.
+    near.ping(timeout=TIME)
+    near.request(b"one").cancel(b"never mind")
+    near.request(b"two").cancel(b"nor this")
+    one, two = (far.accept(timeout=TIME) for _ in range(2))
+    assert isinstance(one, bpmux.Request)
+    assert isinstance(two, bpmux.Request)
+    assert one.wait_cancelled(timeout=TIME) == b"never mind"
+    assert two.wait_cancelled(timeout=TIME) == b"nor this"
+    with pytest.raises(PeerCancelled):
+        one.respond(b"")
+    with pytest.raises(PeerCancelled):
+        two.close(b"")
+    assert (one.cancelled, two.cancelled) == (b"never mind", b"nor this")
+
+
+def test_a_message_above_the_memory_is_received_in_parts() -> None:
+    with bpmux.listen(URL, parts=True, memory=8 << 20, max_payload_bytes=1000) as listener:
+        near = bpmux.connect(listener.url)
+        far = listener.accept(timeout=TIME)
+    size = 100 << 20
+    with near, far, near.open_sink(timeout=TIME) as sink:
+        sink.send(bytes(size), timeout=TIME)
+        opened = far.accept(timeout=TIME)
+        assert isinstance(opened, bpmux.OpenedSink)
+        with pytest.raises(UsageError, match="more than 1000 bytes") as refused:
+            opened.stream.receive(timeout=TIME)
+        assert refused.value.code == "too_large"
+        came = parts = 0
+        while not (part := opened.stream.receive_part(timeout=TIME)).is_last:
+            came += len(part.data)
+            parts += 1
+        assert came + len(part.data) == size
+        assert parts > 1000
+        sink.send(b"whole", timeout=TIME)
+        assert opened.stream.receive_part(timeout=TIME) == bpmux.Part(b"whole", is_last=True)
+        with pytest.raises(LinkTimeout, match="no part came within"):
+            opened.stream.receive_part(timeout=NOW)
+        sink.close(timeout=TIME)
+        assert opened.stream.receive_part(timeout=TIME) is None
+
+
+def test_without_parts_each_message_is_one_part_and_a_longer_one_ends_the_connection() -> None:
+    with bpmux.listen(URL, max_payload_bytes=1000) as listener:
+        near = bpmux.connect(listener.url)
+        far = listener.accept(timeout=TIME)
+    sink = near.open_sink(timeout=TIME)
+    sink.send_many([b"one", bytes(1001)])
+    opened = far.accept(timeout=TIME)
+    assert isinstance(opened, bpmux.OpenedSink)
+    assert opened.stream.receive_part(timeout=TIME) == bpmux.Part(b"one", is_last=True)
+    with pytest.raises(ProtocolError, match=r"max.payload.bytes"):
+        opened.stream.receive_part(timeout=TIME)
+    near.abort()
+    far.abort()

@@ -1,0 +1,100 @@
+import os
+
+import pytest
+import run_vectors
+import vectors_relink
+from support.commands import ROOT
+from vectors_common import VectorFailure
+from vectors_lumberjack import run_conversation, run_frame_vector
+
+VECTORS = ROOT / "tests" / "vectors"
+
+
+def test_all_vectors_pass_at_every_cut(capsys):
+    folders = [str(VECTORS), *filter(None, [os.environ.get("ACKLINE_VECTORS")])]
+    code = run_vectors.main(folders)
+    printed = capsys.readouterr().out
+    assert code == 0, printed
+    assert "bpmux python: " in printed
+    assert "lumberjack python: " in printed
+    assert "relink python: " in printed
+
+
+def test_a_protocol_that_is_not_built_is_named(tmp_path, capsys):
+    (tmp_path / "micromsg").mkdir()
+    text = '{"protocol":"micromsg","vectors":[{},{}]}'
+    (tmp_path / "micromsg" / "frames.json").write_text(text)
+    assert run_vectors.main([str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "micromsg: not built, 2 vectors\n"
+
+
+def test_what_is_not_understood_or_not_expected_fails():
+    base = {"name": "x", "role": "reader", "config": {}}
+    bad = [
+        base | {"steps": [{"jump": 1}]},
+        base | {"steps": [{"eof": True}]},
+        base | {"steps": [{"recv": "325700000000"}]},
+        base | {"steps": [{"call": {"verb": "dance"}}]},
+        base | {"config": {"speed": 1}, "steps": []},
+        base | {"steps": [], "mood": "good"},
+    ]
+    for conversation in bad:
+        try:
+            run_conversation(conversation)
+        except VectorFailure:
+            continue
+        raise AssertionError(conversation)
+
+
+def test_a_wrong_frame_vector_fails():
+    vector = {
+        "name": "x",
+        "context": {"unit": "frame", "from": "writer"},
+        "hex": "325700000003",
+        "frames": [{"type": "window", "version": 2, "window_size": 4}],
+        "canonical": True,
+    }
+    with pytest.raises(VectorFailure, match="window_size"):
+        run_frame_vector(vector)
+
+
+def test_a_relink_vector_that_is_not_understood_or_not_expected_fails():
+    link = {
+        "start": "established",
+        "connector_channel_id_size": 1,
+        "listener_channel_id_size": 1,
+        "connector_transactions": False,
+        "listener_transactions": False,
+    }
+    base = {"name": "x", "role": "connector", "config": link}
+    ping = {"call": {"verb": "ping"}}
+    bad = [
+        base | {"steps": [{"jump": 1}]},
+        base | {"steps": [{"transmit": "00"}]},
+        base | {"steps": [ping]},
+        base | {"steps": [ping, {"transmit": "2000000000000000"}, {"closed": True}]},
+        base | {"steps": [ping | {"connection": 0}]},
+        base | {"steps": [{"call": {"verb": "dance"}}]},
+        base | {"steps": [{"call": {"verb": "ping", "loud": True}}]},
+        base | {"steps": [{"recv": "e000000000000000"}]},
+        base | {"config": link | {"speed": 1}, "steps": []},
+        base | {"role": "dancer", "steps": []},
+        base | {"steps": [], "mood": "good"},
+    ]
+    for conversation in bad:
+        with pytest.raises(VectorFailure):
+            vectors_relink.run_conversation(conversation)
+    good = [ping, {"transmit": "2000000000000000"}]
+    assert vectors_relink.run_conversation(base | {"steps": good}) == 0
+
+
+def test_a_wrong_relink_frame_vector_fails():
+    vector = {
+        "name": "x",
+        "context": {"unit": "version", "from": "connector"},
+        "hex": "0000000000000000",
+        "frames": [{"type": "version", "version": 1}],
+        "canonical": True,
+    }
+    with pytest.raises(VectorFailure, match="version"):
+        vectors_relink.run_frame_vector(vector)
