@@ -1,7 +1,7 @@
 """The first line end to end: real senders, a killed receiver, Spark, Parquet, and the count.
 
 Two pylogbeat clients and two python-logstash-async handlers, each a process of its own, send log
-events over TCP to `ackline receive`, and send again what was not acknowledged. In the middle the
+events over TCP to `ackline receive`, and send again every unacknowledged event. In the middle the
 receiver is killed with -9 and started again on the same spool and port. Spark Structured Streaming
 writes everything to Parquet. At the end every event is counted: an acknowledged one that is missing
 from the table is *lost*, a position that stands twice in it is *doubled*, and either makes the exit
@@ -48,7 +48,7 @@ FILLER = {
 
 
 class Ledger:
-    """What a sender had acknowledged: a file with `id first_sent_ns acked_ns` for each event."""
+    """A sender's acknowledged events: a file with `id first_sent_ns acked_ns` for each event."""
 
     def __init__(self, path: Path) -> None:
         """Open the file."""
@@ -95,7 +95,7 @@ def send_with_pylogbeat(name: str, count: int, port: int, ledger: Ledger, batch:
 
 
 def send_with_logging(name: str, count: int, port: int, ledger: Ledger) -> None:
-    """Log `count` records; the handler keeps and sends again what was not acknowledged."""
+    """Log `count` records; the handler keeps unacknowledged ones and sends them again."""
     from logstash_async.constants import constants
     from logstash_async.handler import AsynchronousLogstashHandler
     from logstash_async.transport import BeatsTransport
@@ -136,7 +136,7 @@ def send_with_logging(name: str, count: int, port: int, ledger: Ledger) -> None:
 
 @dataclass
 class Sender:
-    """A running sender and what it has reported."""
+    """A running sender and its reports."""
 
     name: str
     process: subprocess.Popen[str]
@@ -150,7 +150,7 @@ class Sender:
             self.acked = int(line)
 
     def log(self) -> str:
-        """Return the last of what the sender said on its standard error."""
+        """Return the last lines of the sender's standard error."""
         return self.ledger.with_suffix(".log").read_text(encoding="utf-8")[-500:]
 
 
@@ -254,7 +254,7 @@ def spark_session(directory: Path) -> SparkSession:
 
 def start_query(spark: SparkSession, directory: Path) -> StreamingQuery:
     """Stream the spool into Parquet."""
-    # What a first job costs (class loading, a Python worker) is no part of any event's way.
+    # The cost of a first job (class loading, a Python worker) belongs to no event.
     table = directory / "warm-up"
     spark.range(1000).selectExpr("id AS position").write.parquet(str(table))
     spark.read.format("ackline").option("spool", str(directory / "spool")).load().count()
@@ -339,7 +339,7 @@ class Watch:
             time.sleep(0.05)
 
     def kill_receiver(self, acked: int) -> None:
-        """Kill the receiver with what is in flight, and start it again."""
+        """Kill the receiver with events in flight, and start it again."""
         self.receiver.kill()
         self.tell(f"receiver killed with -9 at {acked:,} acknowledged")
         known = len(self.recoveries())
@@ -354,7 +354,7 @@ class Watch:
         self.tell(f"receiver started again: {found}")
 
     def recoveries(self) -> list[dict[str, Any]]:
-        """What each start on the same spool has said."""
+        """The first line of each start on the same spool."""
         return [line for line in self.receiver.events if line["event"] == "recovered"]
 
     def show(self, acked: int) -> None:
@@ -384,7 +384,7 @@ class Watch:
         """Tell whether the table holds every position that was durable after the last event."""
         if not 0 < self.receiver.durable <= rows_landed(self.query):
             return False
-        # What was acknowledged last may be younger than the last line of statistics.
+        # The last acknowledgements may be younger than the last line of statistics.
         before, lines = self.receiver.durable, self.receiver.stats_lines
         deadline = time.monotonic() + 5
         while self.receiver.stats_lines < lines + 2 and time.monotonic() < deadline:
@@ -394,7 +394,7 @@ class Watch:
 
 @dataclass
 class Count:
-    """What the table and the senders' ledgers say when laid side by side."""
+    """The table and the senders' ledgers, compared."""
 
     acked: int
     landed: int
@@ -472,7 +472,7 @@ def show(sent: int, result: Count) -> None:
 
 
 def shares(events: int) -> list[tuple[str, str, int]]:
-    """Divide the events: what a handler can send in some seconds, the rest by the faster client."""
+    """Divide the events: the handler gets a few seconds' worth, the faster client the rest."""
     logged = min(events // 10, 3000)
     beats = events - 2 * logged
     return [

@@ -14,7 +14,7 @@ SOON = 10.0
 
 
 def serve(url: str) -> None:
-    """Listen, and handle what every client begins until Ctrl-C."""
+    """Listen, and serve every client until Ctrl-C."""
     with bpmux.listen(url) as listener:
         print(listener.url, flush=True)
         listener.serve(on_request=answer, on_sink=drain, on_stream=count, on_duplex=echo)
@@ -94,13 +94,13 @@ def requests(connection: bpmux.Connection) -> None:
 
 def streams(connection: bpmux.Connection) -> None:
     """Open a stream, a sink and a duplex."""
-    # What the peer writes.
+    # The peer writes.
     with connection.open_stream(b"numbers") as numbers:
         for number in itertools.islice(numbers, 3):
             print("number:", number.decode())
         numbers.cancel(b"enough", timeout=SOON)
 
-    # What the peer reads; `close` returns when it has everything.
+    # The peer reads; `close` returns when it has everything.
     with connection.open_sink(b"log") as log:
         log.send_many([b"one", b"two", b"three"])
         log.close(b"3", timeout=SOON)

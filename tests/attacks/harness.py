@@ -1,4 +1,4 @@
-"""A receiver under attack, what it takes of the machine meanwhile, and a good sender beside it."""
+"""A receiver under attack, its use of the machine meanwhile, and a good sender beside it."""
 
 import json
 import os
@@ -30,7 +30,7 @@ BASE = 60
 """MiB of a receiver that has nothing to do."""
 
 TOOLS = 64
-"""MiB of read buffers, what inflates, and what the allocator keeps."""
+"""MiB of read buffers, of inflating envelopes, and of memory that the allocator keeps."""
 
 
 def formula(memory: int, connections: int) -> float:
@@ -283,7 +283,7 @@ def check(figures: Figures, *, within: float = 0.05) -> None:
     """Every promise of docs/security.md that the figures can break.
 
     Args:
-        figures: What was measured.
+        figures: The measured figures.
         within: Seconds within which the good sender's p99 may be in any case: on machines of two
             cores a peer that is alone has its hiccups too.
     """

@@ -211,7 +211,7 @@ def windows_left_behind(it: Attack) -> None:
 
 @attack("lumberjack")
 def one_address_fills_the_spool(it: Attack) -> None:
-    """One address delivers what does not deflate, without an end."""
+    """One address delivers incompressible bytes, without an end."""
     peer = connected(it.port)
     window = wire.window([b'"' + it.chance.randbytes(100_000).hex().encode() + b'"'] * 4)
     while it.goes_on:

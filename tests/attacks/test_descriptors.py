@@ -32,7 +32,7 @@ def few_files() -> Iterator[None]:
 
 
 def errors(receiver: harness.Receiver) -> str:
-    """Returns what it has told on standard error."""
+    """Returns its standard error."""
     return (receiver.spool.parent / "errors").read_text()
 
 
@@ -54,7 +54,7 @@ def test_connections_leave_descriptors_to_the_spool(tmp_path: Path) -> None:
         beside = good.between(begun, time.monotonic())
         assert len(beside) > 20, "windows are acknowledged all the time"
         stack.close()
-        # Who comes later is served as soon as there is room, without a restart.
+        # Later peers are served as soon as there is room, without a restart.
         with socket.create_connection(("127.0.0.1", receiver.port("lumberjack"))) as later:
             later.settimeout(20)
             later.sendall(wire.window([b"{}"]))

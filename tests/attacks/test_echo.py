@@ -1,4 +1,4 @@
-"""Peers of `ackline serve --echo` that take nothing of what comes back."""
+"""Peers of `ackline serve --echo` that take none of its responses."""
 
 import contextlib
 import json
@@ -159,7 +159,7 @@ def test_echoes_that_nobody_takes_cost_a_quarter_of_the_memory() -> None:
 
 @pytest.mark.alone
 @pytest.mark.timeout(120)
-def test_payloads_that_open_streams_are_held_as_what_comes_back() -> None:
+def test_payloads_that_open_streams_are_held_as_responses() -> None:
     """100 peers open streams with half a megabyte each, and give no credit for it to come back."""
     memory, count = 64 * harness.MIB, 100
 
@@ -190,8 +190,8 @@ def test_payloads_that_open_streams_are_held_as_what_comes_back() -> None:
 
 @pytest.mark.alone
 @pytest.mark.timeout(120)
-def test_who_opens_thousands_and_comes_back_costs_no_memory_and_keeps_nobody_waiting() -> None:
-    """Its connections end with what they opened still to be served."""
+def test_a_client_that_opens_thousands_over_and_over_costs_no_memory_and_delays_nobody() -> None:
+    """Its connections end while their openings are still to be served."""
     end = Connection(0, {})
     for _ in range(3_000):
         end.open("duplex", end.free_id(), b"")
@@ -270,7 +270,7 @@ def test_a_peer_that_fills_the_room_slows_nobody_and_is_ended_at_twice_of_it() -
 
 @pytest.mark.alone
 @pytest.mark.timeout(120)
-def test_who_takes_short_answers_does_not_wait_for_those_who_take_none() -> None:
+def test_a_client_that_takes_short_answers_does_not_wait_for_those_that_take_none() -> None:
     """40 peers ask for a megabyte each, take nothing, and are there again as soon as they go."""
     with serving("--memory", "64MiB") as (_, url, port, _), bpmux.connect(url) as good:
         for _ in range(10):

@@ -57,7 +57,7 @@ def test_another_address_gets_a_place_where_one_holds_all(scheme: str, tmp_path:
             peer = stack.enter_context(wire.connected(port))
             peer.sendall(URLS[scheme])
         time.sleep(1)
-        # The same address gets no more, and another one what it needs.
+        # The same address gets no more; another one gets the slots that it needs.
         with wire.connected(port) as more:
             assert more.recv(1) == b""
         with wire.connected(receiver.port("lumberjack"), "127.0.0.3") as good:
@@ -91,7 +91,7 @@ def test_by_default_one_address_leaves_an_eighth(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_who_may_not_connect_takes_nothing_of_the_rate(tmp_path: Path) -> None:
+def test_a_peer_that_may_not_connect_takes_nothing_of_the_rate(tmp_path: Path) -> None:
     options = ("--accept-rate", "20", "--allow", "127.0.0.3")
     with harness.Receiver(tmp_path, *options) as receiver:
         port = receiver.port("lumberjack")
@@ -166,7 +166,7 @@ def test_a_client_behind_a_proxy_gets_a_place_where_others_hold_all(
         for number, peer in enumerate(held):
             peer.sendall(client(1 + number % 2) + b"2")
         time.sleep(1)
-        # Clients that have as many as the others get no more, and another one what it needs.
+        # Clients with as many as the others get no more; another one gets the slots that it needs.
         for _ in range(2):
             with wire.connected(port, PROXY) as more:
                 more.sendall(client(1) + b"2")

@@ -40,7 +40,7 @@ CASES = [
     ("stream", "bpmux-sync", ["grpc-sync", "rsocket-asyncio"], 10.0),
     ("stream", "bpmux-asyncio", ["grpc-asyncio", "rsocket-asyncio"], 10.0),
 ]
-"""What, our side, the others, and the goal: how often their rate, if there is one."""
+"""Subject, our side, the others, and the goal: a multiple of their rate, if there is one."""
 URL = "bpmux://127.0.0.1:0"
 
 
@@ -181,7 +181,7 @@ def bpmux_asyncio_stream(url: str, meter: Meter) -> None:
 
 
 def grpc_handlers(grpc: Any, call: Any, stream: Any) -> Any:
-    """Return what answers both methods."""
+    """Return a handler of both methods."""
     methods = {
         "calls": grpc.unary_unary_rpc_method_handler(call),
         "stream": grpc.unary_stream_rpc_method_handler(stream),
@@ -302,7 +302,7 @@ def grpc_asyncio_stream(url: str, meter: Meter) -> None:
 
 
 def bare_asyncio_serve() -> None:
-    """Send back what comes, with a task for each."""
+    """Send each message back, with a task for each."""
 
     class Echo(asyncio.Protocol):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -327,7 +327,7 @@ def bare_asyncio_serve() -> None:
 
 
 def bare_asyncio_calls(url: str, meter: Meter) -> None:
-    """Write, and wait for what comes."""
+    """Write, and wait for the answer."""
 
     class Caller(asyncio.Protocol):
         answered: asyncio.Future[bytes]

@@ -2,7 +2,7 @@
 
 Load changes seconds and hardly instructions. Each path runs twice, with few windows and with many;
 the difference is divided by the events between them, so that the start does not count. With
-`--check` more than a tenth above a noted figure fails; `--note` notes what was found.
+`--check` more than a tenth above a noted figure fails; `--note` writes the new figures.
 """
 
 import argparse
@@ -28,7 +28,7 @@ PATHS = ("count", "land", "write")
 
 
 def build() -> Path:
-    """Build what is counted."""
+    """Build the counted programs."""
     command = ["cargo", "build", "--release", "--locked", "--quiet", "--bin", "ackline-counted"]
     # With the package and the feature of the wheel, so that both share their dependencies.
     packages = ["-p", "ackline-bench", "-p", "ackline-python"]
@@ -87,7 +87,7 @@ def table(results: list[dict[str, int]]) -> list[str]:
 
 
 def too_many(found: dict[str, int], noted: dict[str, int]) -> list[str]:
-    """Return what takes more than a tenth above its noted figure, or has none."""
+    """Return the figures that are more than a tenth above the noted ones, or have none."""
     lines = []
     for name, value in found.items():
         if name not in noted:

@@ -1,7 +1,7 @@
 """Messages in batches from Python, beside PUSH and PULL of pyzmq: `run.py --only relink-python`.
 
 A sender and a receiver, each a process of its own, over TCP on this machine. The receiver has every
-payload as `bytes`, consumes what it got, and counts for some seconds after the first message.
+payload as `bytes`, consumes it, and counts for some seconds after the first message.
 """
 
 import asyncio

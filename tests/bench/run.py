@@ -1,7 +1,7 @@
 """The figures of docs/performance.md, measured again: `make bench`.
 
 Both sides run on this machine, in interleaved rounds; CPU is user and system time of a server's
-process tree. Nothing here is a test: it prints what it finds, as Markdown tables and as JSON.
+process tree. Nothing here is a test: it prints the figures, as Markdown tables and as JSON.
 """
 
 import argparse
@@ -85,7 +85,7 @@ def address(process: subprocess.Popen[bytes], lines: Any) -> str:
 def send(
     target: str, load: Path, seconds: float, windows: int | None = None, shape: tuple[str, ...] = ()
 ) -> Callable[[], Any]:
-    """Prepare a load generator; what is returned starts it and gives back its result."""
+    """Prepare a load generator; the returned function starts it and gives back its result."""
     limit = [] if windows is None else [str(windows)]
     process = subprocess.Popen(
         [load, *shape, target, str(seconds), *limit],
@@ -105,7 +105,7 @@ def send(
     return start
 
 
-# ---- what is measured ----
+# ---- measurements ----
 
 
 @dataclass
@@ -166,7 +166,7 @@ LUMBER = "go-lumber 0.2.0 as shipped"
 
 
 def contenders(peer: Path) -> list[Server]:
-    """Return what is compared everywhere: the goals refer to the last one."""
+    """Return the receivers that are always compared: the goals refer to the last one."""
     return [
         ours(COUNT, "--discard"),
         ours(LAND, "--spool", "SPOOL", "--budget", "200GiB"),
@@ -207,7 +207,7 @@ def receive(
     return results
 
 
-# What is sent, beside one connection with full windows at zlib 3.
+# The loads beside one connection with full windows at zlib 3.
 SHAPES = {
     "4 connections": ("--connections", "4"),
     "1,000 connections": ("--connections", "1000"),
@@ -429,7 +429,7 @@ def group_commits(load: Path, seconds: float) -> list[str]:
 
 
 def raise_file_limit() -> None:
-    """Allow a thousand sockets, here and in what is started."""
+    """Allow a thousand sockets, here and in child processes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))
 
@@ -514,7 +514,7 @@ def report_receive(results: list[Rounds]) -> None:
 
 
 def main() -> None:
-    """Run what is asked for."""
+    """Run the chosen measurements."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=10.0, help="of each round of receiving")
@@ -532,7 +532,7 @@ def main() -> None:
 def measure_links(
     wanted: set[str], options: argparse.Namespace, directory: Path, built: tuple[Path, Path]
 ) -> None:
-    """Measure what goes over connections, and what needs none."""
+    """Run the measurements with connections and those without."""
     load, peer = built
     if "receive" in wanted:
         bytes_kept = Server(

@@ -32,7 +32,7 @@ Send = Callable[[str], None]
 
 @contextmanager
 def to_receiver(directory: Path) -> Iterator[tuple[Path, Send]]:
-    """Run a receiver; yield its spool and what sends one event and waits for its ack."""
+    """Run a receiver; yield its spool and a function that sends one event and awaits its ack."""
     command = [str(Path(sys.executable).with_name("ackline")), "receive"]
     spool = directory / "spool"
     command += ["lumberjack://127.0.0.1:0", "--spool", str(spool), "--json"]
@@ -50,7 +50,7 @@ def to_receiver(directory: Path) -> Iterator[tuple[Path, Send]]:
 
 @contextmanager
 def to_socket() -> Iterator[tuple[int, Send]]:
-    """Serve Spark's socket source; yield the port and what sends one line."""
+    """Serve Spark's socket source; yield the port and a function that sends one line."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         peers: list[socket.socket] = []
         accepting = threading.Thread(target=lambda: peers.append(listener.accept()[0]))

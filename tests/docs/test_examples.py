@@ -6,7 +6,7 @@ run     a Python script that ends by itself; a receiver listens, and `spool` hol
 serve   a Python script that listens; an event is sent to it, must be printed and acknowledged
 stream  a Python script that runs until it is ended; `table` must come to hold the three events
 listen  the same, but the script itself receives them
-part    what stands so in a file of PROGRAMS, which tests/interop runs
+part    lines of a file of PROGRAMS, which tests/interop runs
 """
 
 import os
@@ -174,7 +174,7 @@ def has_landed(process: subprocess.Popen[bytes], directory: Path) -> bool:
     if process.poll() is not None:
         pytest.fail((directory / "output").read_text("utf-8")[-3000:])
     table = directory / "table"
-    # The sink's log names only what was committed.
+    # The sink's log names only committed files.
     if not (table / "_spark_metadata" / "0").exists():
         return False
     return sum(pq.read_metadata(path).num_rows for path in table.glob("*.parquet")) == 3

@@ -78,5 +78,5 @@ def test_the_newest_is_named_nowhere_else() -> None:
 
 
 def names_it(path: Path) -> bool:
-    """Whether it names the newest in code, or in what a user reads."""
+    """Whether it names the newest in code, or in text for users."""
     return re.search(rf"\b{NEWEST}\b|ackline[-_]{NEWEST}", path.read_text("utf-8")) is not None

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 from test_examples import ROOT
 
-# Each kind of number, and how many there are: the text, its reading, what the vectors settled.
+# Each kind of number, and how many there are: the text, its reading, decisions of the vectors.
 RULES = {
     "bpmux": {"REQ-BPMUX": 34, "R-BPM": 32, "R-BPMUX-V": 17},
     # R-REL-37 is about the text's spelling.

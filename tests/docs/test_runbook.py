@@ -243,7 +243,7 @@ def in_background(work: Callable[[str, Path], None], url: str, spool: Path) -> N
 
 
 class State(NamedTuple):
-    """How a spool is made, who uses it meanwhile, what is done to it under the first receiver."""
+    """The making of a spool, its users meanwhile, and its treatment under the first receiver."""
 
     make: Callable[[Path], None]
     meanwhile: Callable[[Path], contextlib.AbstractContextManager[None]] = nobody
@@ -409,7 +409,7 @@ def test_every_state_has_a_transcript() -> None:
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_a_transcript_says_what_the_commands_say(name: str, tmp_path: Path) -> None:
+def test_a_transcript_equals_the_output_of_the_commands(name: str, tmp_path: Path) -> None:
     state = STATES[name]
     state.make(tmp_path / "spool")
     shell = Shell(tmp_path, state)

@@ -86,7 +86,7 @@ def index(spool: Path, first: int) -> Path:
 
 
 def cut(path: Path, by: int) -> None:
-    """Takes the last bytes of a file away: the disk did not keep what it had said was written."""
+    """Takes the last bytes of a file away: the disk lost bytes that it had confirmed."""
     path.write_bytes(path.read_bytes()[:-by])
 
 

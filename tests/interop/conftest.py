@@ -1,4 +1,4 @@
-"""What every interop test needs: `ackline receive` as a process, and what its spool holds."""
+"""Fixtures of every interop test: `ackline receive` as a process, and its spool's content."""
 
 import contextlib
 import json
@@ -31,7 +31,7 @@ CORPUS = [
     json.dumps({"large": "0123456789abcdef" * 100_000}),
     json.dumps({f"key {n}": n for n in range(5000)}),
 ]
-"""Events whose bytes show what is changed on the way: escapes, spaces, order, duplicate keys."""
+"""Events whose bytes reveal any change on the way: escapes, spaces, order, duplicate keys."""
 
 
 def ackline_command() -> str:
@@ -53,7 +53,7 @@ def until(condition: Callable[[], Any], what: str, timeout: float = 20.0) -> Any
 
 
 MEMORY = 64 << 20
-"""What `--memory` is, in bytes, where a test does not say."""
+"""Bytes of `--memory`, unless a test sets it."""
 
 SLACK = 64_000_000
 """Bytes that a process may grow by above its budget."""

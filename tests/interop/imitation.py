@@ -1,4 +1,4 @@
-"""Servers imitated byte by byte, for what our writer makes of them."""
+"""Servers imitated byte by byte, as peers of our writer."""
 
 import socket
 import struct

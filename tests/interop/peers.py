@@ -21,7 +21,7 @@ BUILT = ROOT / "target" / "interop"
 
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> None:
-    # Standard output is left to what the tests print.
+    # Standard output is left to the tests.
     subprocess.run(
         [str(part) for part in command],
         cwd=cwd, env=os.environ | environment, check=True, stdout=sys.stderr, timeout=900,
@@ -60,7 +60,7 @@ PEERS: dict[str, Callable[[Path], None]] = {
 
 
 def sources(name: str) -> str:
-    """What a peer is made of, as a digest."""
+    """A digest of a peer's sources."""
     digest = hashlib.sha256()
     for path in sorted((HERE / name).rglob("*")):
         if path.is_file() and "target" not in path.parts:

@@ -49,7 +49,7 @@ def command(language: str) -> list[str]:
 
 
 class Server:
-    """The program that serves: where it listens, and what it says then."""
+    """The program that serves: its address, and its output."""
 
     def __init__(self, language: str, url: str) -> None:
         self.process = subprocess.Popen(
@@ -95,7 +95,7 @@ Addresses = Callable[[str], tuple[str, str]]
 
 @pytest.fixture
 def addresses(tls: Tls, tmp_path: Path) -> Addresses:
-    """What a server listens on, and what is added to the URL that it prints."""
+    """The URL that a server listens on, and the client's addition to the printed URL."""
     own = {"cert": tls.cert, "key": tls.key}
     trust = {"ca": tls.ca, "server_name": "localhost"}
     client = {"cert": tls.client_cert, "key": tls.client_key}
@@ -146,7 +146,7 @@ def test_python_calls_rust(rust: Server) -> None:
         assert [each.response(timeout=TIME) for each in many] == [b"N%d" % n for n in range(500)]
 
 
-def test_python_reads_and_writes_what_it_opens_at_rust(rust: Server) -> None:
+def test_python_reads_and_writes_entities_that_it_opens_at_rust(rust: Server) -> None:
     with bpmux.connect(rust.url) as connection:
         with connection.open_stream(b"numbers") as numbers:
             assert numbers.receive(timeout=TIME) == b"0"
@@ -206,7 +206,7 @@ def test_rust_calls_python() -> None:
                     numbers.sink.flush(timeout=0.01)
                 request.respond(b"HELLO")
                 assert numbers.sink.wait_cancelled(timeout=TIME) == b""
-                # What its client closed is over.
+                # The entity that its client closed is over.
                 assert second.accept(timeout=TIME) is None
             said, _ = client.communicate(timeout=TIME)
         finally:

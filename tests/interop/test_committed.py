@@ -76,7 +76,7 @@ class Watcher:
 
 
 class Running(threading.Thread):
-    """A sender in a thread: what it raised is raised where it is waited for."""
+    """A sender in a thread: its exception is raised where it is waited for."""
 
     def __init__(self, send: Send, port: int) -> None:
         super().__init__()

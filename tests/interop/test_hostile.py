@@ -76,7 +76,7 @@ CASES = [
         "tls hello",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
         *("tls.unexpected", None),
-        # What a client of TLS cannot read tells it, and us, which side is wrong.
+        # An answer that a client of TLS cannot read tells it, and us, which side is wrong.
         answer=b"this port takes no TLS\r\n",
     ),
     Case(

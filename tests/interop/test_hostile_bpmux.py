@@ -1,4 +1,4 @@
-"""What a peer of bpmux may do to a receiver: the rules are those of `test_hostile.py`."""
+"""Hostile peers of bpmux at a receiver, under the rules of `test_hostile.py`."""
 
 import contextlib
 import socket
@@ -29,7 +29,7 @@ def number(value: int) -> tuple[int, bytes]:
 
 
 def chunk(kind: int, target: int | None, value: int, payload: bytes = b"") -> bytes:
-    """A chunk about a target, or about the top-level, with a number and what follows it."""
+    """A chunk about a target, or about the top-level, with a number and a payload."""
     first, at = (3, b"") if target is None else number(target)
     second, amount = number(value)
     return bytes([kind << 4 | first << 2 | second]) + at + amount + payload
@@ -49,7 +49,7 @@ def partial(total: int) -> bytes:
 
 PING = bytes([HEARTBEAT << 4 | 3])
 FIRST_CREDIT = credit(4 << 10)
-"""What a receiver says first: the credit of its top-level."""
+"""The first chunk of a receiver: the credit of its top-level."""
 MAX = (1 << 64) - 1
 
 CASES = [
@@ -144,7 +144,7 @@ def test_sinks_that_are_opened_and_closed_at_line_rate_are_bounded(receiver: Any
 
 
 def test_ids_without_end_are_bounded(receiver: Any) -> None:
-    """Each id once: what is open is limited, what was open is not remembered for ever."""
+    """Each id once: open entities are limited, closed ones are not remembered for ever."""
     with others_go_on(receiver), connect(receiver.port) as peer:
         take(peer, len(FIRST_CREDIT))
         reader = threading.Thread(target=until_closed, args=(peer,))
@@ -177,7 +177,7 @@ def test_payloads_that_are_never_finished_are_bounded(receiver: Any) -> None:
                     take(peer, sum(1 + len(number(at)[1]) + 2 for at in ids))
                 parts = (partial(1 << 20) + whole(MSG, at, bytes(4_096)) for at in ids)
                 threading.Thread(target=send_all, args=(peer, b"".join(parts)), daemon=True).start()
-        # They hold what they hold, or are ended for it; nobody waits for them.
+        # They keep their memory, or are ended for it; nobody waits for them.
         with bpmux.connect(receiver.url) as other:
             assert other.call(b"asked", timeout=60) == b""
     assert receiver.stop() == 0

@@ -32,7 +32,7 @@ def still_served(port: int, payload: str = "served") -> None:
 
 @pytest.fixture
 def many_files() -> Iterator[int]:
-    """Raise the limit of open files for this process and what it starts."""
+    """Raise the limit of open files for this process and its children."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = IDLE + HALF_OPEN + 1_000
     if hard != resource.RLIM_INFINITY and hard < wanted:
@@ -179,7 +179,7 @@ def test_a_session_byte_by_byte_and_in_one_piece_gives_the_same(
     assert seen[:22] == seen[22:]
 
 
-def test_a_half_closed_connection_is_acknowledged_what_was_whole(
+def test_whole_windows_of_a_half_closed_connection_are_acknowledged(
     receive: Receive, spool: Path
 ) -> None:
     receiver = receive("--spool", str(spool))
@@ -226,11 +226,11 @@ def test_acks_that_nobody_reads_cost_bounded_memory(receive: Receive) -> None:
         deadline = time.monotonic() + 30
         while sent < 60_000_000 and time.monotonic() < deadline:
             if not select.select([], [peer], [], 1)[1]:
-                break  # it takes no more: that is what is asked of it
+                break  # it takes no more, as it was asked to
             sent += peer.send(block)
         assert sent < 60_000_000
         still_served(receiver.port)
-        # Whoever reads at last gets each answer.
+        # A peer that reads at last gets each answer.
         peer.setblocking(True)
         peer.settimeout(20)
         whole = sent // 6
@@ -262,7 +262,7 @@ def test_a_process_that_was_suspended_goes_on(receive: Receive, spool: Path) -> 
         time.sleep(6)  # the suspension itself, not a wait for something
         receiver.process.send_signal(signal.SIGCONT)
         assert wire.until_closed(idle) == b""
-        # It may notice that it is late, and say so, before it looks at what came.
+        # It may notice that it is late, and say so, before it reads the input.
         frames = wire.until_closed(busy)
         assert frames.replace(wire.KEEPALIVE, b"") in (ack(1), b"")
     still_served(receiver.port)

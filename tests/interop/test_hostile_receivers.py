@@ -1,6 +1,6 @@
-"""What a receiver may do to our writer: acks that were never earned, floods, silence, other words.
+"""Hostile receivers at our writer: unearned acks, floods, silence, foreign frames.
 
-The writer ends that connection, makes another one and sends again what was not acknowledged: every
+The writer ends that connection, makes another one and sends unacknowledged events again: every
 event arrives, and memory and time stay small: every test is in the fixture `small`.
 """
 
@@ -56,7 +56,7 @@ def windows_of_one_that_misbehaves_first(
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_what_was_not_acknowledged_by_the_rules_is_sent_again(imitate: Imitate, bad: str) -> None:
+def test_events_without_a_valid_ack_are_sent_again(imitate: Imitate, bad: str) -> None:
     last = [b'{"n":"last"}']
 
     def badly(peer: socket.socket, _: bytes, numbers: list[int]) -> None:
@@ -69,7 +69,7 @@ def test_what_was_not_acknowledged_by_the_rules_is_sent_again(imitate: Imitate, 
 
 
 def test_a_part_that_was_acknowledged_before_the_end_is_not_sent_again(imitate: Imitate) -> None:
-    """NiFi acknowledges what its queue took, and drops the rest."""
+    """NiFi acknowledges the events that its queue took, and drops the rest."""
 
     def in_part(peer: socket.socket, version: bytes, _: list[int]) -> None:
         peer.sendall(ack(2, version))

@@ -1,4 +1,4 @@
-"""What a peer of Relink may do to a receiver: the rules are those of `test_hostile.py`."""
+"""Hostile peers of Relink at a receiver, under the rules of `test_hostile.py`."""
 
 from collections.abc import Callable
 from pathlib import Path

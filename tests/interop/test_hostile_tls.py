@@ -45,7 +45,7 @@ def own(tls: Tls) -> dict[str, str]:
 
 
 def failure_of(url: str) -> str:
-    """What our writer says of a receiver that does not take its events."""
+    """Our writer's words for a receiver that does not take its events."""
     try:
         with lumberjack.connect(url) as writer:
             writer.send([b"{}"], timeout=5)

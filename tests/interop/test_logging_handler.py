@@ -15,7 +15,7 @@ from logstash_async.transport import BeatsTransport
 
 
 class NotingFormatter(LogstashFormatter):
-    """The handler's own formatter; what it made is kept to compare."""
+    """The handler's own formatter; its output is kept to compare."""
 
     def __init__(self) -> None:
         super().__init__()

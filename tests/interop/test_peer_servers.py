@@ -84,7 +84,7 @@ def test_camel(serve: Serve, tls: Tls, tmp_path: Path, compression: int, *, secu
         url_of(peer, tls, secure=secure), compression=compression, batch_events=30
     ) as writer:
         writer.send(CORPUS, timeout=60)
-    # Camel hands on what it parsed: values are compared.
+    # Camel hands parsed values on: values are compared.
     assert [json.loads(line) for line in peer.take(len(CORPUS))] == [
         json.loads(line) for line in CORPUS
     ]

@@ -1,4 +1,4 @@
-"""What deployed senders do that no specification says: table 1.2 and 1.4 of the reading notes.
+"""Quirks of deployed senders that no specification names: tables 1.2 and 1.4 of the notes.
 
 Senders that can be run here have tests of their own; those that cannot are imitated, byte by byte.
 The table in `README.md` names the test of each quirk.

@@ -1,4 +1,4 @@
-"""What deployed servers answer: table 1.3 of the reading notes, imitated byte by byte.
+"""Answers of deployed servers: table 1.3 of the reading notes, imitated byte by byte.
 
 go-lumber, ferro-lumberjack and Camel run for real in `test_peer_servers.py`.
 """
@@ -75,7 +75,7 @@ def test_each_of_their_answers_is_understood(
     with lumberjack.connect(
         server.url, version=version, compression=compression, batch_events=10
     ) as writer:
-        # Two sends: a server that counts is not misled by what came before.
+        # Two sends: a server that counts is not misled by earlier windows.
         writer.send(sent[:13], timeout=10)
         assert len(server.windows) == 2
         writer.send(sent[13:], timeout=10)

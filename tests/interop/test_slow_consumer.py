@@ -50,7 +50,7 @@ def test_senders_wait_at_the_budget_and_go_on_when_the_consumer_does(
     positions: list[int] = []
 
     def consume() -> bool:
-        """Read what is new, then commit it: its segments may go."""
+        """Read new events, then commit them: their segments may go."""
         start, end = len(positions), reader.durable()
         if end > start:
             for table in reader.read(start, end, columns=["position", "payload"]):

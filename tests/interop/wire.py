@@ -62,7 +62,7 @@ def is_silent(peer: socket.socket, seconds: float) -> bool:
 
 
 def until_closed(peer: socket.socket) -> bytes:
-    """Return what still comes before the end; a reset is an end too."""
+    """Return the bytes before the end; a reset is an end too."""
     received = b""
     try:
         while piece := peer.recv(4096):

@@ -24,7 +24,7 @@ class Wrong(Exception):  # noqa: N818 (a finding, not an error)
 class Account:
     """The events and positions of one spool.
 
-    Senders write down what they hand over before they send it, and what is acknowledged after it.
+    Senders note events before they send them, and acknowledgements after they arrive.
     Every position that is read is written down with its event, and compared whenever it is read
     again.
     """
@@ -60,23 +60,23 @@ class Account:
         return max(self._rows, default=-1) + 1
 
     def hand_over(self, events: Sequence[bytes]) -> None:
-        """Write down what is about to be sent."""
+        """Note events that are about to be sent."""
         with self._lock:
             self._handed.update(zip(events, events, strict=True))
 
     def acknowledge(self, events: Sequence[bytes]) -> None:
-        """Write down what was acknowledged."""
+        """Note acknowledged events."""
         with self._lock:
             self.acked += events
 
     def late(self, since: int) -> int:
-        """Set aside what a receiver acknowledged that was not stopped before the cut."""
+        """Set acknowledgements aside of a receiver that was not stopped before the cut."""
         with self._lock:
             self._late.update(self.acked[since:])
             return len(self.acked) - since
 
     def note(self, spool: Spool, start: int, end: int) -> None:
-        """Write down what a range holds, and compare it with what was read before."""
+        """Note the events of a range, and compare them with an earlier reading."""
         events = spool.read(start, end, columns=["position", "payload", "repeat"])
         table, kept = events.to_table(), spool.first_kept()
         positions = table["position"].to_pylist()
@@ -150,7 +150,7 @@ class Account:
             raise Wrong("; ".join(findings))
 
     def _forget(self, durable: int) -> None:
-        """Take back what was read at positions that are gone, and look for it again."""
+        """Forget events read at positions that are gone, and look for them again."""
         self._placed = {event for at, event in self._rows.items() if at < durable}
         self._checked = 0
 

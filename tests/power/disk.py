@@ -1,7 +1,7 @@
 """A file system in an image file whose power can be cut: made, mounted, shut down, mounted again.
 
 The cut is the file system's own ioctl (`EXT4_IOC_SHUTDOWN`, `XFS_IOC_GOINGDOWN`): from that moment
-nothing reaches the image any more, and an unmount drops what was in memory alone. It does not
+nothing reaches the image any more, and an unmount drops data that is in memory alone. It does not
 simulate a disk that ignores a flush, nor a sector that is half written.
 """
 
@@ -49,7 +49,7 @@ def until(condition: Callable[[], Any], what: str, timeout: float) -> Any:
 
 
 def run(*command: str | Path, timeout: float = 60.0) -> str:
-    """Run a command and return its output; a failure shows what it said."""
+    """Run a command and return its output; a failure shows its output."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired as error:
@@ -148,7 +148,7 @@ class Disk:
                 try:
                     size = os.fstat(opened).st_size
                     os.posix_fallocate(opened, size, max(_BLOCK_BYTES, free * 9 // 10))
-                except OSError:  # What the file system keeps for itself is in the way.
+                except OSError:  # Room that the file system reserves for itself is in the way.
                     return
         finally:
             os.close(opened)
@@ -180,7 +180,7 @@ class Disk:
 
 @contextmanager
 def disk(kind: str, directory: Path) -> Iterator[Disk]:
-    """Yield a disk that was tried once; whatever happens, nothing stays mounted."""
+    """Yield a disk that was tried once; nothing stays mounted in any case."""
     made = Disk(kind, directory)
     try:
         try:

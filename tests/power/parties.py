@@ -96,7 +96,7 @@ class Receiver:
         return any(line["event"] == event for line in self.lines)
 
     def listen(self, *, is_old: bool) -> None:
-        """Wait until it listens and, on a spool that is not new, has said what it recovered."""
+        """Wait until it listens and, on a spool that is not new, has reported its recovery."""
         until(lambda: self._has_begun(is_old=is_old), "the receiver listens", 60)
 
     def _has_begun(self, *, is_old: bool) -> bool:
@@ -106,7 +106,7 @@ class Receiver:
         return self.has_said("listening") and (not is_old or self.has_said("recovered"))
 
     def recovered(self) -> dict[str, Any] | None:
-        """Return the line about what was found in an old spool, once."""
+        """Return the line about the recovery of an old spool, once."""
         if self._is_judged:
             return None
         found = next((line for line in self.lines if line["event"] == "recovered"), None)
@@ -114,7 +114,7 @@ class Receiver:
         return found
 
     def said(self) -> str:
-        """Return what it has logged."""
+        """Return its log."""
         with self.log.open("rb") as log:
             log.seek(self.log_start)
             return log.read().decode(errors="replace")
@@ -150,7 +150,7 @@ class Receiver:
         return states <= {"T"} or self.process.poll() is not None
 
     def kill(self) -> None:
-        """End it with -9, in whatever it was doing."""
+        """End it with -9 at any point of its work."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> int:
@@ -223,14 +223,14 @@ class Sender(threading.Thread):
         return json.dumps(text).encode()
 
     def abort(self) -> None:
-        """Let go of what is not acknowledged."""
+        """Forget unacknowledged events."""
         if self.is_alive() and self._writer is not None:
             self._writer.close(timeout=0.0)
             self.join(10)
 
 
 class Consumer(threading.Thread):
-    """Reads what is durable, writes it down, and commits it."""
+    """Reads durable events, notes them, and commits them."""
 
     def __init__(
         self, spool: Path, account: Account, pause: float, chance: random.Random, *, leased: bool

@@ -8,8 +8,8 @@ senders send without end and a consumer commits. At a random moment the receiver
 acknowledgements that it has sent are read, and the file system is shut down: whatever was only in
 memory is lost. The receiver is killed, the file system is mounted again, and a new receiver starts
 on the spool that is left. Then no acknowledged event may be missing, no position may hold another
-event than before, no loss may be reported, and the consumer's mark must not be below what was
-committed.
+event than before, no loss may be reported, and the consumer's mark must not be below a
+confirmed commit.
 
 One cut in four hits a receiver that is not stopped; acknowledgements after that cut do not count.
 Some cuts fall into a receiver's start. Between cuts receivers are killed with -9, so that the next
@@ -79,7 +79,7 @@ class Figures:
     late_acks_gone: int = 0
 
     def add(self, account: Account) -> None:
-        """Add what happened to one spool."""
+        """Add the result of one spool."""
         self.acked += len(account.acked)
         self.events += len(account)
         self.retired += account.first_kept
@@ -138,7 +138,7 @@ class Spool:
         self.mount()
 
     def mount(self) -> None:
-        """Mount what is left, and look at it before a receiver does."""
+        """Mount the file system again, and check the spool before a receiver does."""
         self.stale_at = None
         options = self.chance.choice(_MOUNT_OPTIONS[self.disk.kind])
         self.disk.mount(options)
@@ -158,7 +158,7 @@ class Spool:
             self.account.read(spool)
 
     def look_at_mark(self) -> None:
-        """Compare the consumer's mark with what its commits were told."""
+        """Compare the consumer's mark with its confirmed commits."""
         path = self.directory / "consumers" / f"{CONSUMER}.json"
         account = self.account
         found = json.loads(path.read_text())["committed"] if path.exists() else 0
@@ -190,7 +190,7 @@ class Spool:
         return self.receiver
 
     def start(self, arguments: Sequence[str]) -> None:
-        """Start a receiver, and look at what it found."""
+        """Start a receiver, and check its recovery."""
         is_old = (self.directory / "spool.json").exists()
         try:
             self.begin(arguments).listen(is_old=is_old)
@@ -205,7 +205,7 @@ class Spool:
         self.check()
 
     def judge_recovery(self) -> None:
-        """Look at what the receiver says it found."""
+        """Check the recovery that the receiver reports."""
         found = self.receiver.recovered() if self.receiver is not None else None
         if found is None:
             return
@@ -297,7 +297,7 @@ class Spool:
                 self.write_back()
 
     def write_back(self) -> None:
-        """Write some of what is dirty, as the kernel may."""
+        """Write some dirty pages, as the kernel may."""
         if self.chance.random() < 0.02:
             self.disk.sync_all()
         files = [self.directory / "durable", *(self.directory / "segments").glob("*")]
@@ -305,7 +305,7 @@ class Spool:
         self.disk.sync_some(self.chance.choice(sorted(files)[-3:]))
 
     def cut(self) -> None:
-        """Cut the power, and bury who was there."""
+        """Cut the power, and end the processes."""
         receiver, account = self.receiver, self.account
         if receiver is None:
             raise RuntimeError("a cut needs a receiver")
@@ -364,7 +364,7 @@ class Spool:
         self.disk.unmount()
 
     def bury(self) -> None:
-        """End whatever still lives, however it came to that."""
+        """End every process that still lives."""
         for sender in self.senders:
             sender.ending.set()
         if self.receiver is not None:

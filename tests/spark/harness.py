@@ -97,7 +97,7 @@ class Receiver:
             lines.extend(json.loads(line) for line in stdout)
 
     def kill(self) -> None:
-        """End it with -9, in whatever it was doing."""
+        """End it with -9 at any point of its work."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:

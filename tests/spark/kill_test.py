@@ -1,9 +1,9 @@
-"""Kill receiver, Spark driver and Python workers with -9 again and again, and count what landed.
+"""Kill receiver, Spark driver and Python workers with -9 again and again, and count landed events.
 
     python tests/spark/kill_test.py --receiver-kills 20 --driver-kills 5 --worker-kills 5 --seed 7
     python tests/spark/kill_test.py --rounds 1000 --pause 0.2
 
-Senders send without pause and send again what was not acknowledged when their connection broke.
+Senders send without pause, and again every event that a broken connection left unacknowledged.
 At the end no acknowledged event may be missing from the Parquet table, positions must be dense, and
 none may stand twice. Repeats, events that were sent again although they had landed, have positions
 of their own; there must be some, or no kill fell between landing and acknowledgement. Each of them
@@ -96,7 +96,7 @@ class RawSender(Sender):
         self._pending: deque[list[bytes]] = deque()
 
     def cut_anew(self) -> None:
-        """Sends what is pending in the windows that it was in."""
+        """Sends pending events again in their former windows."""
 
     def converse(self) -> None:
         with LumberjackSender(self.receiver.port) as link:
@@ -123,10 +123,10 @@ class RawSender(Sender):
 
 
 class RebatchingSender(RawSender):
-    """Sends what is pending again in other windows than before."""
+    """Sends pending events again in other windows than before."""
 
     def cut_anew(self) -> None:
-        """Cuts what is pending into windows of any size."""
+        """Cuts pending events into windows of any size."""
         left = [event for events in self._pending for event in events]
         self._pending.clear()
         while left:
@@ -236,7 +236,7 @@ class Driver:
         self.process = None
 
     def drain(self) -> None:
-        """Bring in what is left, and write what the table holds to `landed.arrow`."""
+        """Land the remaining events, and write the table's content to `landed.arrow`."""
         code = self._run("drain").wait(300)
         if code != 0:
             raise RuntimeError(f"the last driver failed:\n{self._last_words()}")
@@ -289,7 +289,7 @@ def session(directory: Path) -> SparkSession:
 
 
 def drive(directory: Path, role: str) -> None:
-    """Be the driver: stream for ever, or drain and write what has landed."""
+    """Be the driver: stream for ever, or drain and write the landed events."""
     spark = session(directory)
     query = (
         spark.readStream.format("ackline")
@@ -319,7 +319,7 @@ def id_of(event: bytes) -> str:
 
 
 def check(directory: Path, senders: Sequence[Sender]) -> list[str]:
-    """Compare the table with what was acknowledged; print the count and return what is wrong."""
+    """Compare the table with the acknowledged events; print the count and return the faults."""
     import pyarrow as pa
 
     with pa.memory_map(str(directory / "landed.arrow")) as file:
@@ -411,7 +411,7 @@ class Rounds:
 
 
 def play(directory: Path, kills: list[str], seed: int, pause: float) -> list[str]:
-    """Run all rounds and return what was wrong at the end."""
+    """Run all rounds and return the faults at the end."""
     chance = random.Random(seed)
     chance.shuffle(kills)
     receiver = Receiver(directory / "spool").start()

@@ -1,4 +1,4 @@
-"""A Relink listener in Python that keeps what is committed, as an application would."""
+"""A Relink listener in Python that keeps committed messages, as an application would."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Ledger:
         self._threads = [threading.Thread(target=self._accept)]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return what was committed, so far."""
+        """Return the messages committed so far."""
         with self._lock:
             return [json.loads(row) for row in self.committed]
 
@@ -67,7 +67,7 @@ class Ledger:
             thread.start()
 
     def _serve(self, link: relink.Link, number: int) -> None:
-        # By channel, what is not decided: channels are not decided in the order of messages.
+        # Undecided messages by channel: channels are not decided in the order of messages.
         waiting: defaultdict[bytes, list[relink.Message]] = defaultdict(list)
         try:
             while True:

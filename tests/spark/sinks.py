@@ -1,4 +1,4 @@
-"""What the tests of the sinks share: rows on their way to receivers, and what became of them."""
+"""Shared parts of the sinks' tests: rows on their way to receivers, and their arrival."""
 
 from __future__ import annotations
 

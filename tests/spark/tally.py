@@ -1,4 +1,4 @@
-"""A bpmux listener in Python that counts what comes on the sinks of its peers."""
+"""A bpmux listener in Python that counts messages on the sinks of its peers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Opened:
-    """A sink of a peer's: what it was opened with, its messages, what it was closed with."""
+    """A peer's sink: the payload of its opening, its messages, the payload of its close."""
 
     opening: str
     messages: list[bytes] = field(default_factory=list)
@@ -53,11 +53,11 @@ class Tally:
 
     @property
     def whole(self) -> list[Opened]:
-        """What was closed, so far."""
+        """The sinks closed so far."""
         return [opened for opened in self.sinks if opened.closed is not None]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return what came, so far, of whole sinks or not."""
+        """Return the messages so far, of whole sinks or not."""
         return [json.loads(message) for opened in self.sinks for message in opened.messages]
 
     def __enter__(self) -> Self:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Connection:
-    """One transport of a link, and what its connector has sent on it.
+    """One transport of a link, and the bytes that its connector has sent on it.
 
     Attributes:
         connector: The connector's socket; `listener` the receiver's.
@@ -58,7 +58,7 @@ class Tap:
     Args:
         port: The receiver's.
         holds: Told of each frame of a connector with its connection: whether the connection stands
-            still before it. What was held does not get through on a next connection either.
+            still before it. Held bytes do not get through on a next connection either.
 
     Attributes:
         url: Where connectors find it.
@@ -82,7 +82,7 @@ class Tap:
             return list({one.link: one for one in self._held}.values())
 
     def lift(self) -> None:
-        """End what is held, with all that it had not let through, and hold no more."""
+        """End the held transports, with their held bytes, and hold no more."""
         with self._lock:
             self._is_lifted = True
             gone, self._held = self._held, []
@@ -151,7 +151,7 @@ class Tap:
 
     @staticmethod
     def _decoded(one: Connection, data: bytes, unit: str, sender: str) -> list[Frame]:
-        """Return what is whole: of the handshake one block, for others follow it."""
+        """Return the whole packets: of the handshake one block, for others follow it."""
         if unit == "packet":
             return relink.decode(data, unit, sender, one.sizes)[0]
         for end in range(8, len(data) + 1, 8):

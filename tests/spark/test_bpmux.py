@@ -31,7 +31,7 @@ def sent(link: bpmux.Connection, opening: str, texts: list[bytes]) -> None:
     sink.close(str(len(texts)).encode(), timeout=30)
 
 
-def test_a_stream_has_each_message_with_what_it_came_on(
+def test_a_stream_has_each_message_with_its_sink_or_request(
     spark: SparkSession, receive: Receive, tmp_path: Path
 ) -> None:
     receiver = receive(tmp_path / "spool", scheme="bpmux")
@@ -62,7 +62,7 @@ def test_a_stream_has_each_message_with_what_it_came_on(
     assert {row.spool for row in rows} == {_core.Spool(str(receiver.spool)).uuid}
 
 
-def test_what_was_acknowledged_is_in_the_table_once_however_the_receiver_dies(
+def test_acknowledged_messages_are_in_the_table_once_however_the_receiver_dies(
     spark: SparkSession, receive: Receive, tmp_path: Path
 ) -> None:
     receiver = receive(tmp_path / "spool", scheme="bpmux", arguments=("--ack", "committed=table"))

@@ -1,4 +1,4 @@
-"""What the source relies on in Spark, which does not promise it: run with the oldest and newest.
+"""Unpromised behaviour of Spark that the source relies on: run with the oldest and newest.
 
 A mark moves when `latestOffset(start)` is called with an offset that a batch ended at. That is the
 commit only if Spark never passes an offset there before it stands in its commit log.

@@ -33,7 +33,7 @@ def port() -> int:
 
 
 def deliver(port: int, events: list[bytes]) -> None:
-    """Send a window again and again until it is acknowledged: what a sender does."""
+    """Send a window again and again until it is acknowledged, as a sender does."""
 
     def attempt() -> bool:
         try:
@@ -115,7 +115,7 @@ def test_an_ack_means_that_the_query_has_committed(
         # Each start comes while the process of the one before may still have port and spool.
         running = query.start(processingTime="0 seconds")
         deliver(port, numbered(first, 10))
-        # What a process on its way out had taken and not acknowledged came twice.
+        # Events that an ending process had taken and not acknowledged came twice.
         assert set(query.payloads()) == set(numbered(0, first + 10))
         assert query.positions() == list(range(mark(spool, "c") or 0))
         running.stop()
@@ -152,7 +152,7 @@ def test_a_spool_that_another_receiver_fills_is_refused_after_a_wait(
     assert error.value.code == "spool.locked"
 
 
-def test_it_listens_once_and_its_end_keeps_what_came(tmp_path: Path) -> None:
+def test_it_listens_once_and_its_end_keeps_received_events(tmp_path: Path) -> None:
     code = f"""
 import sys
 from ackline.spark.embedded import Embedded

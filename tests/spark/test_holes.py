@@ -1,4 +1,4 @@
-"""Holes in a spool, from the damaged file to the table: what is around them is delivered."""
+"""Holes in a spool, from the damaged file to the table: the events around them are delivered."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def holed(receive: Receive, spool: Path, *arguments: str) -> Receiver:
 AROUND = [*range(20), *range(30, 60)]
 
 
-def test_a_strict_query_ends_with_the_range_and_has_what_is_before_it(
+def test_a_strict_query_ends_with_the_range_and_has_the_events_before_it(
     spark: SparkSession, receive: Receive, tmp_path: Path
 ) -> None:
     receiver = holed(receive, tmp_path / "spool")

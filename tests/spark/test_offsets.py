@@ -96,7 +96,7 @@ def test_nothing_new_returns_start_itself() -> None:
     assert Tracker("latest", None).latest(spools(FakeSpool("a", end=7)), start, ALL) is start
 
 
-def test_batch_is_what_its_end_says_after_a_restart_with_the_initial_offset() -> None:
+def test_a_batch_ends_at_its_offset_after_a_restart_with_the_initial_offset() -> None:
     spool = FakeSpool("a", end=99)
     initial = Tracker("latest", None).initial()
     assert ranges_between(spools(spool), initial, at(a=(30, 40))) == {"a": Span(30, 40)}
@@ -189,7 +189,7 @@ def test_offset_of_another_format_is_refused() -> None:
         assert error.value.code == "spool.format"
 
 
-def test_mark_moves_only_to_what_spark_hands_back() -> None:
+def test_a_mark_moves_only_to_offsets_that_spark_hands_back() -> None:
     spool = FakeSpool("a", end=30)
     tracker = Tracker("committed", "c")
     first = tracker.latest(spools(spool), tracker.initial(), ALL)
@@ -278,7 +278,7 @@ def test_a_time_is_a_constant_of_the_options_and_found_once() -> None:
     assert Tracker(30, None).latest(spools(spool), at(a=(5, 10)), ALL) == at(a=(10, 40))
 
 
-def test_a_time_older_than_what_is_kept_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_time_before_the_first_kept_event_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     tracker = Tracker(2, None)
     tracker.latest(spools(FakeSpool("a", first=5, end=9)), tracker.initial(), ALL)
     assert "keeps nothing older than position 5" in caplog.text

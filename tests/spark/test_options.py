@@ -1,4 +1,4 @@
-"""What the options accept and what they refuse, each with its name in the text."""
+"""Accepted and refused values of the options; each refusal names its option."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_path_is_answered_with_the_options_that_are_meant() -> None:
         check_sink_options({"url": "lumberjack://h:1", "batchEvents": "5"})
 
 
-def test_batch_takes_positions_and_refuses_what_only_a_stream_has() -> None:
+def test_a_batch_takes_positions_and_refuses_options_of_a_stream() -> None:
     options = batch_options({"spool": "/a", "start": "5", "end": "latest"})
     assert (options.start, options.end) == (5, None)
     with pytest.raises(UsageError, match="no option 'consumer'"):
@@ -131,14 +131,14 @@ def test_batch_takes_positions_and_refuses_what_only_a_stream_has() -> None:
         ),
     ],
 )
-def test_what_neither_stream_nor_batch_takes_is_refused_with_the_better_text(
+def test_an_option_of_neither_stream_nor_batch_is_refused_with_the_better_text(
     options: dict[str, str], text: str
 ) -> None:
     with pytest.raises(UsageError, match=text):
         check_options({"spool": "/s"} | options)
 
 
-def test_what_one_of_them_takes_passes() -> None:
+def test_an_option_of_stream_or_batch_passes() -> None:
     for options in ({}, {"consumer": "c", "maxRowsPerBatch": "5"}, {"start": "5", "end": "7"}):
         check_options({"spool": "/s"} | options)
 

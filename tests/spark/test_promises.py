@@ -1,4 +1,4 @@
-"""What may go wrong around a query ends in "all there" or in the named error, in a real Spark."""
+"""Every fault around a query ends with all rows or with the named error, in a real Spark."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_spool_directory_deleted_under_a_running_query_is_gone_by_name(
     assert query.rows().where(f"spool != '{lost}'").count() == 25
 
 
-def test_two_queries_with_one_consumer_name_the_second_is_told_who_holds_it(
+def test_the_second_of_two_queries_with_one_consumer_is_told_the_holder(
     spark: SparkSession, receive: Receive, tmp_path: Path
 ) -> None:
     receiver = receive(tmp_path / "spool")
@@ -248,7 +248,7 @@ def test_batch_0_killed_with_a_starting_timestamp_begins_where_it_was_planned(
     assert next(iter(query.offsets()[0].values())) == {"from": 30, "to": 60}
 
 
-def test_available_now_in_a_loop_lands_by_the_next_run_what_was_there(
+def test_available_now_in_a_loop_lands_earlier_events_by_the_next_run(
     spark: SparkSession, receive: Receive, tmp_path: Path
 ) -> None:
     receiver = receive(tmp_path / "spool")
@@ -447,7 +447,7 @@ def test_the_quarantine_is_waited_for_and_read(
     assert spark.read.format("ackline").options(**options).load().count() == 7
 
 
-def test_what_a_receiver_set_aside_is_read_from_the_quarantine(
+def test_windows_set_aside_are_read_from_the_quarantine(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     spool = tmp_path / "spool"
@@ -481,7 +481,7 @@ def test_a_mark_of_a_reader_that_was_taken_over_is_refused(
     query = Query(spark, tmp_path, spool=str(receiver.spool), consumer="c")
     running = query.start(processingTime="0 seconds")
     until(lambda: mark(receiver.spool, "c") == 10, "the mark moves")
-    # What a lost lock looks like: its file is gone, and another reader has made it anew.
+    # A lost lock: its file is gone, and another reader has made it anew.
     (receiver.spool / "consumers" / "c.lock").unlink()
     with _core.Spool(str(receiver.spool)).lease("c", "test", 5.0, None):
         receiver.send(numbered(10, 10))

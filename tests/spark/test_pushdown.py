@@ -1,4 +1,4 @@
-"""Filters on position and time of receipt: what a batch then plans, and what its tasks read."""
+"""Filters on position and time of receipt: a batch's plan, and the events its tasks read."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def positions(frame: DataFrame) -> list[int]:
 
 
 @pytest.mark.timeout(240)
-def test_tasks_read_only_what_filters_on_position_and_time_leave(
+def test_tasks_read_only_the_range_that_filters_leave(
     pushing: SparkSession, receive: Receive, tmp_path: Path
 ) -> None:
     receiver = receive(tmp_path / "spool")

@@ -133,9 +133,7 @@ def test_as_many_tasks_as_the_option_says_or_one_for_each_core(
         assert len(reader.partitions(reader.initialOffset(), end)) == count
 
 
-def test_a_record_batch_is_no_larger_than_what_stays_in_the_cache(
-    receive: Receive, tmp_path: Path
-) -> None:
+def test_a_record_batch_fits_the_cache(receive: Receive, tmp_path: Path) -> None:
     receiver = receive(tmp_path / "spool")
     receiver.send(numbered(0, 2500), window=2500)
     reader = stream(receiver.spool, maxPartitions="1")
@@ -189,7 +187,7 @@ def test_limits_of_the_options_hold_unless_spark_wants_all(
     assert isinstance(stream(receiver.spool).getDefaultReadLimit(), ReadAllAvailable)
 
 
-def test_what_comes_while_latest_offset_waits_is_in_the_next_batch(
+def test_events_that_come_while_latest_offset_waits_are_in_the_next_batch(
     receive: Receive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     receiver = receive(tmp_path / "spool")

@@ -1,4 +1,4 @@
-"""Wrong options on a real Spark: our sentence is what the user reads, and the last line of it."""
+"""Wrong options on a real Spark: the last line that the user reads is our sentence."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_wrong_option_is_the_last_line_when_it_is_loaded(
 
 
 @pytest.mark.timeout(240)
-def test_a_path_and_a_payload_that_is_named_twice_are_told_what_is_meant(
+def test_a_path_and_a_payload_that_is_named_twice_are_refused_with_a_hint(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     with pytest.raises(AnalysisException, match="what reads needs the option spool") as error:
@@ -54,7 +54,7 @@ def test_a_path_and_a_payload_that_is_named_twice_are_told_what_is_meant(
 
 
 @pytest.mark.timeout(240)
-def test_what_only_a_stream_refuses_is_said_when_it_starts(
+def test_a_refusal_of_streams_alone_comes_when_one_starts(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     query = Query(spark, tmp_path, spool=str(tmp_path / "spool"), start="5")

@@ -61,7 +61,7 @@ def test_a_stream_that_leaves_repeats_out_has_the_offsets_of_all_events(
     assert query.payloads() == EVENTS
     assert query.positions() == [*range(200), *range(300, 400)]
     until(lambda: mark(resent.spool, "c") == 400, "the mark passes what was left out")
-    # What was left out so far stays so; from here on repeats come too.
+    # Repeats left out so far stay so; from here on repeats come too.
     resent.send(EVENTS[:50])
     Query(spark, tmp_path, **options).drain()
     assert query.positions()[300:] == list(range(400, 450))

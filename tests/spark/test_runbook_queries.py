@@ -73,7 +73,7 @@ def rows() -> set[str]:
 
 
 class Bench:
-    """A spool in `spool`, its receiver, and what reads it."""
+    """A spool in `spool`, its receiver, and its readers."""
 
     def __init__(self, spark: Any, receive: Receive, directory: Path) -> None:
         self.spark = spark
@@ -456,7 +456,7 @@ LOGGED = {
 
 @pytest.fixture
 def as_before() -> Iterator[None]:
-    """Restore what an embedded receiver does with SIGTERM."""
+    """Restore the handler of SIGTERM that an embedded receiver replaces."""
     before = signal.getsignal(signal.SIGTERM)
     yield
     signal.signal(signal.SIGTERM, before)

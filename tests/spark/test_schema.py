@@ -104,7 +104,7 @@ def test_failfast_names_position_and_reason(spark: SparkSession, spool: Path) ->
         read(spark, spool, SCHEMA, mode="FAILFAST").collect()
 
 
-def test_the_text_of_what_is_no_object_has_a_column(spark: SparkSession, spool: Path) -> None:
+def test_a_payload_that_is_no_object_stands_in_a_column(spark: SparkSession, spool: Path) -> None:
     schema = "position BIGINT, message STRING, bad STRING"
     found = rows(read(spark, spool, schema, columnNameOfCorruptRecord="bad"))
     assert [row["bad"] for row in found] == [None, None, "{broken", None, "[1]"]
@@ -144,7 +144,7 @@ def test_the_option_schema_adds_the_rescued(spark: SparkSession, spool: Path) ->
         ("`a.b` STRING, a STRUCT<b: STRING>", {}, "two columns are filled by the member a.b"),
     ],
 )
-def test_what_cannot_be_filled_is_refused(
+def test_a_column_that_cannot_be_filled_is_refused(
     spark: SparkSession, spool: Path, schema: str, options: dict[str, str], message: str
 ) -> None:
     with pytest.raises(Exception, match="UsageError") as error:
@@ -213,7 +213,7 @@ def test_payloads_are_variants_in_a_batch_and_in_a_stream(
         assert (found[2]["text"], found[4]["text"]) == (None, "[1]")
 
 
-def test_variants_say_what_sparks_own_parser_says(spark: SparkSession, tmp_path: Path) -> None:
+def test_variants_equal_those_of_sparks_own_parser(spark: SparkSession, tmp_path: Path) -> None:
     events = [
         b'{"i":[0,-1,127,128,32768,2147483648,-9223372036854775808,9223372036854775808]}',
         b'{"d":[1.5,-0.001,1e3,1.0E-7,123456789012345678901234567890.12345678]}',
@@ -269,9 +269,7 @@ def test_ddl_of_a_sample_is_one_that_spark_reads(spark: SparkSession, tmp_path: 
         assert row["_rescued"] == '{"position": 1}'.replace(" ", "")
 
 
-def test_ordinary_events_are_what_from_json_makes_of_them(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_ordinary_events_equal_the_result_of_from_json(spark: SparkSession, tmp_path: Path) -> None:
     schema = (
         "b BOOLEAN, t TINYINT, i INT, l BIGINT, f FLOAT, d DOUBLE, n DECIMAL(20, 4), s STRING, "
         "y BINARY, day DATE, at TIMESTAMP, wall TIMESTAMP_NTZ, a ARRAY<STRUCT<x: INT, y: STRING>>, "

@@ -164,7 +164,7 @@ def test_no_rows_are_no_events(spark: SparkSession, receive: Receive, tmp_path: 
     assert durable(receiver.spool) == 0
 
 
-def test_raw_sends_what_another_spool_holds_byte_for_byte(
+def test_raw_sends_payloads_of_another_spool_byte_for_byte(
     spark: SparkSession, receive: Receive, tmp_path: Path
 ) -> None:
     one, two = receive(tmp_path / "one"), receive(tmp_path / "two")
@@ -228,7 +228,7 @@ def test_rows_survive_receivers_that_are_killed_while_they_are_sent(
     assert kills, "it was killed while rows were sent"
     found = events(receiver.spool)
     assert {event["id"] for event in found} == set(range(rows))
-    # What came twice is told by its origin, which belongs to one row.
+    # Repeated rows are recognised by their origin, which belongs to one row.
     owners = {tuple(event["ackline"].values()): event["id"] for event in found}
     assert len(owners) == rows
     assert len(found) - rows < 3 * 4 * 2 * 50
@@ -412,7 +412,7 @@ def test_a_batch_that_failed_midway_comes_again_and_is_recognised(
     query = start(frame(), tmp_path / "checkpoint", url(sink), **options)
     with pytest.raises(Exception, match="broken midway"):
         query.awaitTermination(100)
-    # What it has received and not landed is in its way yet.
+    # Events that it has received and not landed are in its way yet.
     sink.stop()
     partly = durable(sink.spool)
     sink.start()

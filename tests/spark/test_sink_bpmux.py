@@ -32,7 +32,7 @@ def large(spark: SparkSession) -> DataFrame:
     return spark.range(0, 400, 1, 1).selectExpr("id", "repeat('x', 20000) AS text")
 
 
-def test_each_partition_is_a_sink_that_says_what_it_is_of_and_closes_with_its_count(
+def test_each_partition_is_a_sink_that_names_its_origin_and_closes_with_its_count(
     spark: SparkSession,
 ) -> None:
     # Half of the partitions have no rows.
@@ -85,7 +85,7 @@ def test_mutual_tls(spark: SparkSession, tmp_path: Path) -> None:
     assert ids(tally.rows()) == list(range(50))
 
 
-def test_what_the_receiver_cancels_with_is_the_tasks_error(spark: SparkSession) -> None:
+def test_the_receivers_reason_for_a_cancel_is_the_tasks_error(spark: SparkSession) -> None:
     refused = Tally(lambda _opened: b"no room for these")
     with refused as tally, pytest.raises(Exception, match="PeerCancelled") as error:
         write(large(spark), tally.url)
@@ -95,7 +95,7 @@ def test_what_the_receiver_cancels_with_is_the_tasks_error(spark: SparkSession) 
     assert tally.whole == []
 
 
-def test_a_lost_connection_fails_the_task_with_what_is_not_acknowledged(
+def test_a_lost_connection_fails_the_task_with_the_unacknowledged_count(
     spark: SparkSession,
 ) -> None:
     broken = Tally(lambda _opened: False)
@@ -115,7 +115,7 @@ def test_a_lost_connection_is_made_again_and_the_partition_comes_whole(spark: Sp
         assert [json.loads(message)["id"] for message in whole.messages] == list(range(400))
         assert whole.closed == b"400"
         assert len(tally.sinks) == tally.connections == 4
-        # A receiver recognises what comes again.
+        # A receiver recognises repeated rows.
         assert {opened.opening for opened in tally.sinks} == {whole.opening}
 
 
@@ -175,7 +175,7 @@ def test_a_stream_goes_on_where_its_checkpoint_stands(
     assert {int(opened.origin["batch"]) for opened in tally.whole} >= {0, 1, 2, 3}
 
 
-def test_what_comes_again_is_recognised_by_its_opening_and_ordinal(
+def test_repeated_rows_are_recognised_by_opening_and_ordinal(
     spark: SparkSession, receive: Receive, tmp_path: Path
 ) -> None:
     source = receive(tmp_path / "source")
@@ -255,6 +255,6 @@ def test_a_receiver_that_is_killed_in_a_batch_has_every_row_in_the_end(
         opening = dict(row["attributes"])["bpmux.opening"]
         found = rows.setdefault((opening, row["sequence"]), set())
         found.add(json.loads(row["payload"])["id"])
-    # What came twice is one row by opening and ordinal.
+    # Repeated rows are one row by opening and ordinal.
     assert all(len(found) == 1 for found in rows.values())
     assert sorted(next(iter(found)) for found in rows.values()) == list(range(1_600))

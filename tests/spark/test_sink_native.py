@@ -1,4 +1,4 @@
-"""What a task's sender does with its receiver: what is sent again, what counts as an answer."""
+"""A task's sender and its receiver: resends, and replies that count as answers."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Server:
                 stream, _ = self._listener.accept()
             except OSError:
                 return
-            # A sender that gave up is what some tests want.
+            # Some tests want a sender that gave up.
             with stream, contextlib.suppress(ConnectionError):
                 self._serve(Connection(stream), number)
             number += 1
@@ -91,7 +91,7 @@ def send(sender: _core.LumberjackSink, count: int) -> tuple[int, int, int]:
     return sender.finish()
 
 
-def test_only_what_is_not_acknowledged_is_sent_again() -> None:
+def test_only_unacknowledged_rows_are_sent_again() -> None:
     windows: list[list[list[int]]] = []
 
     def serve(peer: Connection, number: int) -> None:
@@ -265,7 +265,7 @@ def test_batches_of_another_schema_and_rows_without_a_form_are_refused() -> None
             sink(server.url).write(pa.record_batch({"i": interval}))
 
 
-def test_what_native_options_are_not_is_refused() -> None:
+def test_invalid_native_options_are_refused() -> None:
     url = "lumberjack://127.0.0.1:1"
     for options, text in (
         ({"bogus": 1}, "bogus"),

@@ -1,4 +1,4 @@
-"""What the sink accepts and refuses before any task: options, URLs, rows without a form in JSON."""
+"""Checks of the sink before any task: options, URLs, rows without a form in JSON."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_refusal_names_the_option(option: str, value: str, text: str) -> None:
         ("bpmux://h", "timeout", "needs a host and a port"),
     ],
 )
-def test_what_bpmux_has_no_use_for_is_refused(url: str, option: str, text: str) -> None:
+def test_options_that_bpmux_does_not_use_are_refused(url: str, option: str, text: str) -> None:
     with pytest.raises(AcklineError, match=text):
         check_sink_options({"url": url, option: "1"})
 
@@ -182,7 +182,7 @@ def test_raw_wants_one_column_of_text() -> None:
             check_rows(options, columns)
 
 
-def test_what_was_sent_cannot_be_overwritten() -> None:
+def test_overwrite_mode_is_refused() -> None:
     source = AcklineSource({"url": URL})
     with pytest.raises(UsageError, match=r"use \.mode\('append'\)"):
         source.writer(schema(a=LongType()), overwrite=True)

@@ -1,7 +1,7 @@
 """The sink to Relink over kills: of a task's process, of the driver, of the receiver.
 
 A proxy reads along and holds a connection at a packet, so that each kill is at one point of the
-transactions: what has arrived by then and what has not is known.
+transactions: the test knows which packets have arrived by then.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Stream:
         environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
         command = [sys.executable, "-c", STREAM, url, self.source.spool]
         command += [self.directory / "checkpoint", master]
-        # To a file: what outlives a killed driver would hold a pipe open.
+        # To a file: processes that outlive a killed driver would hold a pipe open.
         with self.log(len(self.runs)).open("wb") as log:
             self.runs.append(subprocess.Popen(command, env=environment, stderr=log))
         return self.runs[-1]
@@ -90,7 +90,7 @@ class Stream:
         return len(list(self.sink.spool.glob("relink/at-*/link-*.journal")))
 
     def check(self, before: list[dict[str, Any]]) -> None:
-        """Nothing is lost, and what has come twice is the begun batch of `before`."""
+        """Nothing is lost, and only the begun batch of `before` has come twice."""
         found = self.landed()
         owners = {tuple(event["ackline"].values()): event["id"] for event in found}
         assert sorted(owners.values()) == list(range(1_000)), "a row has one origin"
@@ -101,7 +101,7 @@ class Stream:
         assert {origin[1] for origin in begun} <= {1}, "they are of the second batch"
 
     def check_ends(self) -> None:
-        """What was killed and left at the receiver ends there, with its links."""
+        """Links of killed processes end at the receiver."""
         assert self.links() > 0
         self.sink.stop()
         self.sink.arguments = (*self.sink.arguments, "--orphan-after", "100ms")
@@ -130,9 +130,7 @@ def of_second_batch(frame: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize(("at", "master"), [("rows", "local[2]"), ("all", "local[2,3]")])
-def test_of_a_task_whose_process_is_killed_nothing_is_seen(
-    stream: Stream, at: str, master: str
-) -> None:
+def test_no_row_of_a_killed_task_is_seen(stream: Stream, at: str, master: str) -> None:
     rows: Counter[int] = Counter()
     chosen: set[int] = set()
 

@@ -202,7 +202,7 @@ def test_oversized_transactions_pause_nobody_and_are_refused_at_once(
                 refused.append(str(error))
                 sink.abort()
             begin = time.monotonic()
-            # Far above what a connection holds free of charge.
+            # Far above the bytes that a connection holds free of charge.
             good.send([b'{"message":"%s"}' % (b"x" * 20_000)] * 100)
             good.acknowledged()
             slowest = max(slowest, time.monotonic() - begin)

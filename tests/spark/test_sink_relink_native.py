@@ -1,4 +1,4 @@
-"""Transactions of the sink without Spark: what tasks prepare, what the driver makes of it."""
+"""Transactions of the sink without Spark: tasks prepare them, the driver decides."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def rows(first: int, count: int) -> pa.RecordBatch:
 
 
 def prepare(url: str, first: int, count: int, **options: Any) -> bytes:
-    """Send rows as a task does; return what it hands to the driver."""
+    """Send rows as a task does; return its commit message for the driver."""
     sink = _core.RelinkSink(url, OPTIONS | options)
     sink.write(rows(first, count))
     sent, state = sink.finish()
@@ -93,7 +93,7 @@ def test_no_rows_are_no_connection() -> None:
     assert sink.finish() == (0, None)
 
 
-def test_what_is_rolled_back_is_never_seen_and_its_memory_is_free() -> None:
+def test_rolled_back_messages_are_never_seen_and_their_memory_is_freed() -> None:
     with Ledger() as ledger:
         state = prepare(ledger.url, 0, 300)
         assert _core.RelinkSink.roll_back(ledger.url, OPTIONS, [(0, state)]) == 1
@@ -193,7 +193,7 @@ def test_ids_of_any_size_name_the_channel(size: int) -> None:
         ("relink://h:1/n", {"compression": 3}, "compression"),
     ],
 )
-def test_what_cannot_be_is_refused_without_a_connection(
+def test_invalid_options_are_refused_without_a_connection(
     url: str, options: dict[str, Any], text: str
 ) -> None:
     with pytest.raises(UsageError, match=text.replace("(", r"\(")):

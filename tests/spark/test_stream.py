@@ -32,7 +32,7 @@ pytestmark = pytest.mark.timeout(240)
 STARTS = ("committed", "earliest", "latest")
 
 
-def test_tuned_sets_what_spark_knows(spark: SparkSession) -> None:
+def test_tuned_sets_known_settings_of_spark(spark: SparkSession) -> None:
     for name, value in TUNED_SETTINGS.items():
         assert spark.conf.get(name) == value
     manager = TUNED_SETTINGS["spark.sql.streaming.checkpointFileManagerClass"]
@@ -205,7 +205,7 @@ def test_replaced_spool_is_refused_at_start_and_while_the_query_runs(
     (tmp_path / "other").rename(tmp_path / "spool")
     until(lambda: not running.isActive, "the query ends")
     assert running.exception() is not None
-    # Between the two renames there is no spool at all, and that may be what it met.
+    # Between the two renames there is no spool at all, and it may have met that moment.
     assert "spool." in str(running.exception())
     assert "spool.replaced: the checkpoint counts positions of spool" in query.fail()
 

@@ -32,7 +32,7 @@ URL = "bpmux://127.0.0.1:0"
 
 @pytest.fixture
 def pair() -> Iterator[tuple[bpmux.Connection, bpmux.Connection]]:
-    """Who connected, and the listener's end."""
+    """The connector's end and the listener's end."""
     with bpmux.listen(URL) as listener:
         near = bpmux.connect(listener.url)
         far = listener.accept(timeout=TIME)
@@ -160,7 +160,7 @@ def test_a_call_out_of_time_cancels(pair: tuple[bpmux.Connection, bpmux.Connecti
     assert request.wait_cancelled(timeout=TIME) == b""
 
 
-def test_dropped_handles_end_what_they_stand_for(
+def test_dropped_handles_end_their_entities(
     pair: tuple[bpmux.Connection, bpmux.Connection],
 ) -> None:
     near, far = pair
@@ -277,13 +277,13 @@ def test_messages_of_the_top_level(pair: tuple[bpmux.Connection, bpmux.Connectio
     assert refused.value.code == "top_level_closed"
 
 
-def test_who_sends_without_credit_waits() -> None:
+def test_a_sender_without_credit_waits() -> None:
     with manual() as (near, far):
         near.sink.send(bytes(1000))
         assert not near.sink.try_send(b"x")
         with pytest.raises(LinkTimeout, match="no room within"):
             near.sink.send(b"x", timeout=NOW)
-        # What waits on a sink is in no request's way, only what waits like it.
+        # A send that waits on a sink delays no request, only other sends on that sink.
         waiting = near.request(bytes(1000), timeout=NOW)
         with pytest.raises(LinkTimeout, match="no room within"):
             near.request(b"x", timeout=NOW)
@@ -361,7 +361,7 @@ def test_handlers_serve_until_the_peer_closes() -> None:
     assert read == [b"log", b"one", b"two"]
 
 
-def test_what_a_handler_raises_is_told() -> None:
+def test_an_exception_of_a_handler_reaches_the_caller() -> None:
     told: list[BaseException] = []
 
     def fail(*_: object) -> None:
@@ -379,7 +379,7 @@ def test_what_a_handler_raises_is_told() -> None:
     assert [str(error) for error in told] == ["wrong"] * 4
 
 
-def test_what_has_no_handler_is_ended() -> None:
+def test_an_entity_without_a_handler_is_ended() -> None:
     with served() as near:
         with pytest.raises(RequestClosed, match="no handler"):
             near.call(b"question", timeout=TIME)
@@ -436,7 +436,7 @@ def test_handlers_that_could_never_run_are_refused(
         listener.serve(concurrency=0)
 
 
-def test_a_shutdown_waits_for_what_is_open(
+def test_a_shutdown_waits_for_open_entities(
     pair: tuple[bpmux.Connection, bpmux.Connection],
 ) -> None:
     near, far = pair
@@ -465,7 +465,7 @@ def test_a_block_may_end_with_an_abort() -> None:
                 near.abort()
 
 
-def test_an_abort_ends_who_waits(pair: tuple[bpmux.Connection, bpmux.Connection]) -> None:
+def test_an_abort_ends_every_waiter(pair: tuple[bpmux.Connection, bpmux.Connection]) -> None:
     near, far = pair
     response, stream = near.request(b"x"), near.open_stream()
     with ThreadPoolExecutor(2) as threads:
@@ -653,7 +653,7 @@ def raw_peer(listener: bpmux.Listener) -> socket.socket:
     return socket.create_connection((host, int(port)), timeout=TIME)
 
 
-def test_what_is_asked_of_a_connection_that_ends_says_so() -> None:
+def test_a_call_on_an_ending_connection_says_so() -> None:
     with bpmux.listen(URL) as listener, raw_peer(listener) as peer:
         connection = listener.accept(timeout=TIME)
         # The top-level's close and cancel, and no end of the transport.

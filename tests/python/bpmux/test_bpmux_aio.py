@@ -1,4 +1,4 @@
-"""bpmux for asyncio: the same over real sockets, and what cancelling a wait leaves."""
+"""bpmux for asyncio: the same over real sockets, and the state after a cancelled wait."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ Pair = tuple[bpmux.Connection, bpmux.Connection]
 
 @asynccontextmanager
 async def paired(**options: Any) -> AsyncIterator[Pair]:
-    """Who connected, and the listener's end, which has the options."""
+    """The connector's end, and the listener's end, which has the options."""
     async with bpmux.listen(URL, **options) as listener:
         near = await bpmux.connect(listener.url, send_bytes=1000)
         far = await listener.accept(timeout=TIME)
@@ -168,7 +168,7 @@ def test_a_duplex_and_its_pings() -> None:
     with_pair(test)
 
 
-def test_who_sends_without_credit_waits() -> None:
+def test_a_sender_without_credit_waits() -> None:
     async def test(pair: Pair) -> None:
         near, far = pair
         await near.sink.send(bytes(1000))
@@ -229,7 +229,7 @@ def test_handlers_serve_until_the_peer_closes() -> None:
     asyncio.run(run())
 
 
-def test_what_a_handler_raises_is_told() -> None:
+def test_an_exception_of_a_handler_reaches_the_caller() -> None:
     told: list[Exception] = []
 
     async def fail(*_: object) -> None:
@@ -369,7 +369,7 @@ def test_a_shutdown_and_an_abort_end_both_ends() -> None:
     with_pair(abort)
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_invalid_arguments_are_refused() -> None:
     async def run() -> None:
         with pytest.raises(UsageError, match="credit is x"):
             bpmux.connect(URL, credit="x")  # type: ignore[arg-type]
@@ -384,7 +384,7 @@ def test_what_cannot_be_is_refused() -> None:
     asyncio.run(run())
 
 
-def test_the_end_of_a_block_ends_what_it_is_of() -> None:
+def test_the_end_of_a_block_ends_its_object() -> None:
     async def run() -> None:
         async with bpmux.listen(URL) as listener:
             async with bpmux.connect(listener.url) as near:

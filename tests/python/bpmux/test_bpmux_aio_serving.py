@@ -1,4 +1,4 @@
-"""The tasks of `serve` for asyncio: their contexts, and what is left of them at its end."""
+"""The tasks of `serve` for asyncio: their contexts, and their end."""
 
 import asyncio
 import gc
@@ -51,7 +51,7 @@ async def test_each_handler_has_a_context_of_its_own() -> None:
         await serving
 
 
-async def test_what_comes_while_all_handlers_are_busy_is_begun_when_one_is_done() -> None:
+async def test_an_opening_that_comes_while_all_handlers_are_busy_begins_when_one_is_done() -> None:
     at_once, most = 0, 0
 
     async def count(asked: bytes) -> bytes:

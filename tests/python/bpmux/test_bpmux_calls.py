@@ -248,7 +248,7 @@ def test_a_handler_that_leaves_messages_unread_has_not_acknowledged_them(serve: 
 
 
 @both
-def test_who_closes_a_duplex_reads_on_while_its_handler_runs(serve: Serve) -> None:
+def test_a_client_that_closed_a_duplex_reads_on_while_its_handler_runs(serve: Serve) -> None:
     large = bytes(100_000)
 
     def echo(duplex: bpmux.Duplex, _: bytes) -> None:

@@ -1,4 +1,4 @@
-"""What becomes of whom a handler of bpmux's `serve` serves, whatever that handler does."""
+"""Peers of bpmux's `serve` whose handlers raise, return early or never return."""
 
 import asyncio
 import logging
@@ -156,7 +156,7 @@ def test_no_response_at_all_is_an_empty_one() -> None:
 
 
 @pytest.mark.parametrize("second", [RuntimeError("again"), SystemExit(4)], ids=ids)
-def test_what_on_error_raises_leaves_nobody_waiting(
+def test_an_exception_of_on_error_leaves_nobody_waiting(
     second: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
     with served(**all_of(raising(ValueError("wrong"))), on_error=raising(second)) as near:
@@ -164,7 +164,7 @@ def test_what_on_error_raises_leaves_nobody_waiting(
     assert logged(caplog) == [("bpmux.on_error_failed", type(second))] * 4
 
 
-def test_what_on_error_raises_leaves_nobody_waiting_of_tasks(
+def test_an_exception_of_on_error_leaves_no_task_waiting(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     handlers = all_of(raising_in_tasks(ValueError("wrong")))
@@ -238,7 +238,7 @@ def test_the_end_of_a_program_of_asyncio_is_told_before(error: BaseException) ->
 
 
 @pytest.mark.parametrize("error", [Odd("odd"), GeneratorExit()], ids=ids)
-def test_what_ends_no_program_ends_no_serving(error: BaseException) -> None:
+def test_an_exception_that_ends_no_program_ends_no_serving(error: BaseException) -> None:
     told: list[BaseException] = []
     text = {repr(one): text for one, text in RAISED}[repr(error)]
     handlers = all_of(raising_in_tasks(error))
@@ -306,7 +306,7 @@ def test_a_task_that_is_cancelled_leaves_nobody_waiting() -> None:
 
 
 def logged(caplog: pytest.LogCaptureFixture) -> list[tuple[str, type[BaseException] | None]]:
-    """Codes and exceptions of what was logged."""
+    """Codes and exceptions of the log records."""
     found = []
     for record in caplog.records:
         if record.name == "ackline.bpmux" and record.levelno >= logging.ERROR:

@@ -1,4 +1,4 @@
-"""Every option of bpmux's connections and listeners: what it does, what is said if it is wrong."""
+"""Every option of bpmux's connections and listeners: its effect, and its refusals."""
 
 import asyncio
 import contextlib
@@ -47,7 +47,7 @@ def whole(struct: str) -> set[str]:
         "link": lambda: whole("LinkOptions"),
         "credit": lambda: CREDIT,
         "limits": lambda: {NAMES[name] for name in limits},
-        # Who speaks first is the protocol's to say.
+        # The protocol decides which end speaks first.
         "acceptor": lambda: fields("link/src/acceptor.rs", "AcceptorOptions") - {"speaks_first"},
         "tls": lambda: fields("link/src/tls.rs", "TlsOptions"),
     }
@@ -66,7 +66,7 @@ def whole(struct: str) -> set[str]:
         ("listen", "ListenOptions", {"server_name", "token_file"}),
     ],
 )
-def test_what_can_be_set_in_rust_can_be_in_python(
+def test_every_option_of_rust_exists_in_python(
     module: Any, call: str, struct: str, others: set[str]
 ) -> None:
     taken = set(inspect.signature(getattr(module, call)).parameters) - {"url"}
@@ -143,7 +143,7 @@ def test_a_wrong_value_is_named(
 
 
 def refuse(module: Any, call: str, url: str, **options: object) -> None:
-    """Calls it, and awaits what is refused only then."""
+    """Calls it, and awaits the result: some refusals come only then."""
 
     async def awaited() -> None:
         made = getattr(module, call)(url, **options)
@@ -186,7 +186,7 @@ def test_a_wrong_url_is_named(call: str, url: str, text: str) -> None:
 
 
 class Raw:
-    """A peer of bytes, to look at what is sent: by itself it says nothing."""
+    """A raw peer that shows the bytes on the wire: by itself it sends nothing."""
 
     def __init__(self, stream: socket.socket) -> None:
         self.stream = stream
@@ -218,7 +218,7 @@ def connected_to(url: str) -> Iterator[Raw]:
 
 @contextmanager
 def raw_pair(**options: Any) -> Iterator[tuple[bpmux.Connection, Raw]]:
-    """The end of who connected with these options, and a raw peer that listens."""
+    """A connector's end with these options, and a raw peer that listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(TIME)
         near = bpmux.connect(f"bpmux://127.0.0.1:{server.getsockname()[1]}", **options)
@@ -255,7 +255,7 @@ def top_credit(amount: int) -> bytes:
 PING, PONG = b"\xd3", b"\xdb"
 
 
-def test_manual_credit_gives_none_and_the_floor_is_what_is_given_first() -> None:
+def test_manual_credit_gives_none_and_the_floor_is_given_first() -> None:
     with raw_pair(credit="manual", ping_after=0.01, pong_timeout=None) as (near, raw):
         # Nothing comes before the first ping.
         assert raw.reads(1) == PING
@@ -276,7 +276,7 @@ def test_manual_credit_gives_none_and_the_floor_is_what_is_given_first() -> None
     ],
 )
 def test_a_window_has_a_ceiling_and_a_budget(options: dict[str, int], most: int) -> None:
-    """What the peer may send before anything is taken: all that comes without a reader."""
+    """Messages that the peer may send before any is taken: all that come without a reader."""
     with pair(options) as (near, far):
         sink = near.open_sink()
         opened = far.accept(timeout=TIME)
@@ -296,7 +296,7 @@ def test_chunks_have_their_size() -> None:
     with raw_pair(credit="manual", chunk_size=10) as (near, raw):
         raw.stream.sendall(top_credit(200))
         near.sink.send(b"x" * 25)
-        # Its length, then parts of ten bytes and what is left.
+        # Its length, then parts of ten bytes and the rest.
         parts = b"\x6c\x0a" + b"x" * 10
         assert raw.reads(33) == b"\xfc\x19" + parts + parts + b"\x6c\x05" + b"x" * 5
 
@@ -361,7 +361,7 @@ def test_the_rest_of_a_chunk_must_come(side: str) -> None:
 @pytest.mark.parametrize(
     ("option", "most"), [("max_payload_bytes", 10), ("max_entities", 1), ("max_requests", 1)]
 )
-def test_a_limit_of_what_the_peer_may_do(side: str, option: str, most: int) -> None:
+def test_a_limit_of_the_peer_is_enforced(side: str, option: str, most: int) -> None:
     own = {option: most}
     with pair(own if side == "listen" else {}, **(own if side == "connect" else {})) as ends:
         limited, other = ends if side == "connect" else reversed(ends)
@@ -387,17 +387,17 @@ def within(end: bpmux.Connection, option: str, value: int) -> None:
 
 
 def keep(begin: Callable[[], object]) -> None:
-    """Begins without an end, and keeps what is begun."""
+    """Opens entities without an end, and keeps them."""
     while True:
         KEPT.append(begin())
 
 
 KEPT: list[object] = []
-"""A handle that is dropped ends what it stands for."""
+"""A handle that is dropped ends its entity."""
 
 
 @pytest.mark.parametrize("side", ["connect", "listen"])
-def test_memory_bounds_what_is_received_and_not_taken(side: str) -> None:
+def test_memory_bounds_received_messages_that_are_not_taken(side: str) -> None:
     own = {"memory": 65_536, "credit": "manual"}
     queue = {"send_bytes": 9 << 20}
     connects, listens = (own, queue) if side == "connect" else (queue, own)
@@ -406,14 +406,14 @@ def test_memory_bounds_what_is_received_and_not_taken(side: str) -> None:
         reader.stream.grant_credit(8 << 20)
         writer.sink.send_many([bytes(1024)] * 8000, timeout=TIME)
         for taken in range(8000):
-            # Above that come what is free of charge, and what one read takes in.
+            # Above that come the bytes that are free of charge, and those of one read.
             assert reader.stats()["bytes_received"] - 1024 * taken < 512 << 10
             assert reader.stream.receive(timeout=TIME) == bytes(1024)
 
 
 @pytest.mark.parametrize("side", ["connect", "listen"])
-def test_memory_bounds_what_the_peer_has_open(side: str) -> None:
-    # A quarter beside it, of which one connection has half, and what is free of charge.
+def test_memory_bounds_the_open_entities_of_the_peer(side: str) -> None:
+    # A quarter beside it, of which one connection has half, and bytes that are free of charge.
     own, most = {"memory": 1 << 20}, (1 << 20) // 4 // 2 // 1024 + 64
     with pair(own if side == "listen" else {}, **(own if side == "connect" else {})) as ends:
         limited, other = ends if side == "connect" else reversed(ends)
@@ -429,7 +429,7 @@ def test_memory_bounds_what_the_peer_has_open(side: str) -> None:
         assert str(broken.value).split(" (")[0].endswith("of a quarter of memory")
 
 
-def test_others_go_on_where_one_has_opened_too_much_and_what_it_took_is_free_again() -> None:
+def test_others_go_on_where_one_has_opened_too_much_and_its_memory_is_freed() -> None:
     with bpmux.listen(URL, memory=1 << 20) as listener:
         for _ in range(3):
             near = bpmux.connect(listener.url)
@@ -479,7 +479,7 @@ def test_connecting_takes_no_longer_than_it_may() -> None:
 
 
 def turned_away(listener: bpmux.Listener, count: int = 1) -> dict[str, int]:
-    """Who was turned away, once so many were."""
+    """The refused connections, once so many were refused."""
 
     def told() -> dict[str, int]:
         refused: dict[str, int] = listener.stats()["turned_away"]
@@ -506,7 +506,7 @@ def test_a_first_byte_and_a_handshake_must_come(site: Pki) -> None:
         assert turned_away(listener) == {"tls.timeout": 1}
 
 
-def test_a_proxy_says_who_connects() -> None:
+def test_a_proxy_gives_the_address_of_the_client() -> None:
     with bpmux.listen(URL, proxy_from="127.0.0.1") as listener, connected_to(listener.url) as raw:
         raw.stream.sendall(b"PROXY TCP4 192.0.2.7 192.0.2.1 1234 7000\r\n")
         far = listener.accept(timeout=TIME)
@@ -518,7 +518,7 @@ def test_a_proxy_says_who_connects() -> None:
         assert turned_away(listener) == {"proxy.missing": 1}
 
 
-def test_who_is_not_allowed_is_turned_away() -> None:
+def test_a_peer_that_is_not_allowed_is_turned_away() -> None:
     with (
         bpmux.listen(URL, allow="192.0.2.0/24") as listener,
         connected_to(listener.url) as raw,
@@ -558,7 +558,7 @@ def test_a_connection_has_an_age() -> None:
         sink = near.open_sink(b"kept")
         opened = far.accept(timeout=TIME)
         assert isinstance(opened, bpmux.OpenedSink)
-        # It ends in good order: nothing new is begun, and what is open comes to its end.
+        # It ends in good order: nothing new is begun, and open entities come to their end.
         assert near.accept(timeout=TIME) is None
         sink.send(b"last")
         sink.close(timeout=TIME)
@@ -622,7 +622,7 @@ def test_a_certificate_is_trusted_by_its_authority_and_name(site: Pki) -> None:
         bpmux.connect(listener.url, ca=site.ca, server_name="other.example").abort()
 
 
-def test_both_ends_prove_who_they_are(site: Pki) -> None:
+def test_both_ends_prove_their_identity(site: Pki) -> None:
     with bpmux.listen(TLS, ca=site.ca, **files(site, "server")) as listener:
         with bpmux.connect(listener.url, ca=site.ca, **files(site, "client")) as near:
             far = listener.accept(timeout=TIME)
@@ -681,13 +681,13 @@ def test_whether_peers_must_have_a_certificate(site: Pki) -> None:
         ("connect", {"server_name": "a b"}, 'server_name "a b" is no host name'),
     ],
 )
-def test_what_is_wrong_with_tls_is_named(call: str, options: dict[str, str], text: str) -> None:
+def test_a_wrong_setting_of_tls_is_named(call: str, options: dict[str, str], text: str) -> None:
     with pytest.raises(UsageError, match=re.escape(text)):
         refuse(bpmux, call, TLS, **options)
 
 
 def test_openssl_is_served(site: Pki) -> None:
-    """What another implementation of TLS sends is read, and what is sent it can read."""
+    """Bytes of another implementation of TLS are read, and it can read ours."""
     with bpmux.listen(TLS, credit="manual", **files(site, "server")) as listener:
         port = int(listener.url.rpartition(":")[2])
         context = site.client(ssl.TLSVersion.TLSv1_3)

@@ -22,7 +22,7 @@ TIME = 20
 URL = "bpmux://127.0.0.1:0"
 OVER = (LinkClosed, ProtocolError, TransportError)
 
-# Answers requests, echoes duplexes, counts what sinks bring, and fills streams until nobody reads.
+# Answers requests, echoes duplexes, counts messages of sinks, and fills streams until nobody reads.
 THREADS = """
 import sys, threading
 from ackline import bpmux
@@ -132,7 +132,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Pki:
 
 @pytest.fixture(params=["tcp", "unix", "tls"])
 def place(request: pytest.FixtureRequest, site: Pki, tmp_path: Path) -> tuple[str, str]:
-    """What to listen on, and what who connects adds to that URL; with TLS both prove themselves."""
+    """The listener's URL, and the connector's addition to it; with TLS both prove themselves."""
     if request.param == "unix":
         return f"bpmux+unix://{tmp_path}/s", ""
     if request.param == "tcp":
@@ -404,8 +404,8 @@ with bpmux.listen("bpmux://127.0.0.1:0", credit="manual") as listener:
 
 
 @pytest.mark.alone
-def test_what_waited_for_a_killed_peer_is_free(start: Start) -> None:
-    """The handles are kept, and what waited in them is not."""
+def test_memory_that_waited_for_a_killed_peer_is_freed(start: Start) -> None:
+    """The handles are kept, and the messages that waited in them are not."""
     kept: list[bpmux.Connection] = []
 
     def kill_one() -> int:

@@ -300,7 +300,7 @@ def test_a_limit_that_is_hit_is_told_with_its_option(options, code, option):
             link.ping(timeout=DEADLINE)
 
 
-def test_credit_is_what_the_options_say(tmp_path):
+def test_credit_follows_the_options(tmp_path):
     options = {"credit_floor": 1_000, "credit_ceiling": 1_000, "ack": "committed=lake"}
     with (
         Receiver([URL], spool=tmp_path, options=options) as receiver,
@@ -349,7 +349,7 @@ def fields(path: str, struct: str) -> set[str]:
     return set(re.findall(r"^    pub (\w+):", found[1], re.MULTILINE))
 
 
-def test_what_a_receiver_can_set_in_rust_it_can_on_the_command_line_and_by_name():
+def test_every_receiver_option_of_rust_exists_on_the_command_line_and_by_name():
     own = fields("ackline/src/bpmux/receive.rs", "BpmuxOptions") - {"link"}
     link = fields("ackline/src/bpmux/options.rs", "LinkOptions") - {"credit", "limits"}
     limits = {"max_payload_bytes", "max_entities", "max_requests"}

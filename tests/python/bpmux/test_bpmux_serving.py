@@ -50,7 +50,7 @@ def name(_: bytes) -> bytes:
     return threading.current_thread().name.encode()
 
 
-def test_who_waits_for_signals_handles_nothing() -> None:
+def test_a_thread_that_waits_for_signals_runs_no_handler() -> None:
     """The main thread of the tests serves: its handlers run in others."""
     with paired() as (near, far), ThreadPoolExecutor(1) as threads:
         asking = threads.submit(names, near, 200)

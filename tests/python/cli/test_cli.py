@@ -39,7 +39,7 @@ def write_events(path, count: int) -> list[str]:
     return lines
 
 
-def test_what_is_sent_is_kept_and_printed_again(tmp_path, receiver):
+def test_sent_events_are_kept_and_printed(tmp_path, receiver):
     running = receiver("--spool", str(tmp_path / "spool"))
     lines = write_events(tmp_path / "events.jsonl", 5000)
     before = datetime.now(UTC)
@@ -170,7 +170,7 @@ def fill(running) -> list[socket.socket]:
             peer.sendall(a_window(event) * 4)
         stats = running.next("stats")
     assert stats["paused"] == "budget"
-    # What was on its way when it stopped reading is counted by now.
+    # Events on their way when it stopped reading are counted by now.
     while (newer := running.next("stats"))["unacked_windows"] != stats["unacked_windows"]:
         stats = newer
     return peers
@@ -234,7 +234,7 @@ def test_an_empty_value_is_refused_by_its_option(option, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_the_receiver_logs_is_shown_as_asked(tmp_path):
+def test_log_lines_of_the_receiver_follow_the_log_level(tmp_path):
     url, level = "lumberjack://127.0.0.1:0", {**os.environ, "ACKLINE_LOG": "info"}
     process = subprocess.Popen(
         [sys.executable, "-m", "ackline.cli", "receive", url, "--spool", str(tmp_path / "spool")],
@@ -255,7 +255,7 @@ def test_a_spool_has_one_receiver(tmp_path, receiver):
     assert "spool.locked" in second.stderr
 
 
-def test_a_restarted_receiver_says_what_it_recovered(tmp_path, receiver):
+def test_a_restarted_receiver_reports_its_recovery(tmp_path, receiver):
     first = receiver("--spool", str(tmp_path / "spool"))
     with lumberjack.connect(first.url) as writer:
         writer.send([b"{}"] * 10, timeout=20)
@@ -307,7 +307,7 @@ def test_discard_says_so_loudly(receiver):
     assert "THROWN AWAY" in err
 
 
-def test_send_counts_what_was_not_acknowledged(tmp_path):
+def test_send_counts_unacknowledged_events(tmp_path):
     write_events(tmp_path / "events.jsonl", 7)
     with lumberjack.listen("lumberjack://127.0.0.1:0") as listener:
         process = subprocess.Popen(

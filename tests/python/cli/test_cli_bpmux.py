@@ -63,7 +63,7 @@ def documented(heading: str) -> dict[str, set[str]]:
 
 
 def members_of(line: dict[str, object]) -> set[str]:
-    """What a line has beside its name and its time."""
+    """A line's members beside its name and its time."""
     return set(line) - {"event", "time"}
 
 
@@ -118,7 +118,7 @@ def test_a_request_that_is_closed_tells_its_payload_and_ends_with_3() -> None:
     assert run.stderr == b"ackline: the peer has closed the request: not today\n"
 
 
-def test_what_a_terminal_would_act_on_is_escaped_in_what_a_peer_says() -> None:
+def test_control_characters_of_a_peer_are_escaped() -> None:
     payload = "grüße \\ \x1b[31m\r\n\x07\x7f\x9b2J\u2028\u202e\U000e0001".encode() + b"\xff"
 
     def serve(connection: bpmux.Connection) -> None:
@@ -313,14 +313,14 @@ def stuck_at(connection: bpmux.Connection, send: Callable[[], object]) -> int:
     return connection.stats()["bytes_sent"]
 
 
-def test_who_does_not_read_its_echo_is_not_read_and_holds_nobody_up(echo: Echo) -> None:
+def test_a_client_that_does_not_read_its_echo_is_not_read_and_holds_nobody_up(echo: Echo) -> None:
     server = echo()
     slow, asking = (bpmux.connect(server.url, credit="manual") for _ in range(2))
     with bpmux.connect(server.url) as other:
         duplex = slow.open_duplex(b"", timeout=DEADLINE)
         piece = b"x" * 65_536
         assert stuck_at(slow, partial(duplex.send, piece, timeout=1)) < 24 << 20
-        # What waits for an answer is bounded too.
+        # Requests that wait for an answer are bounded too.
         assert stuck_at(asking, partial(asking.request, piece, timeout=1)) < 80 << 20
         assert other.call(b"quick", timeout=DEADLINE) == b"quick"
         duplex.grant_credit(1 << 20)
@@ -353,7 +353,7 @@ def test_mutual_tls_and_unix_sockets(echo: Echo, tmp_path: Path) -> None:
     assert server.stop() == 0
 
 
-def test_what_is_no_bpmux_is_refused_by_peer_code_and_offset(echo: Echo) -> None:
+def test_input_that_is_no_bpmux_is_refused_by_peer_code_and_offset(echo: Echo) -> None:
     server = echo()
     host, port = server.url.removeprefix("bpmux://").split(":")
     with socket.create_connection((host, int(port)), timeout=DEADLINE) as raw:
@@ -375,7 +375,7 @@ def raw(server: RunningReceiver) -> socket.socket:
     return socket.create_connection((host, int(port)), timeout=DEADLINE)
 
 
-def test_who_was_turned_away_is_told_at_the_end_too(echo: Echo) -> None:
+def test_refused_connections_are_counted_at_the_end_too(echo: Echo) -> None:
     server = echo("--allow", "10.0.0.0/8")
     for _ in range(3):
         with raw(server) as peer, suppress(ConnectionError):
@@ -391,7 +391,7 @@ def test_who_was_turned_away_is_told_at_the_end_too(echo: Echo) -> None:
 @pytest.mark.parametrize(
     ("option", "begins"), [("--pong-timeout", b""), ("--chunk-receive-timeout", b"\x80")]
 )
-def test_who_is_silent_is_refused_by_the_option(echo: Echo, option: str, begins: bytes) -> None:
+def test_a_silent_client_is_refused_by_the_option(echo: Echo, option: str, begins: bytes) -> None:
     server = echo("--ping-after", "10ms", option, "50ms")
     with raw(server) as peer:
         peer.sendall(begins)
@@ -434,7 +434,9 @@ OPENED = 60_000
 
 
 @pytest.mark.alone
-def test_what_opens_and_closes_without_end_takes_no_memory_and_holds_nobody_up(echo: Echo) -> None:
+def test_a_client_that_opens_and_closes_without_end_takes_no_memory_and_holds_nobody_up(
+    echo: Echo,
+) -> None:
     server = echo("--max-entities", "100")
     with bpmux.connect(server.url) as other, raw(server) as peer:
         other.call(b"warm", timeout=DEADLINE)
@@ -451,7 +453,7 @@ def test_what_opens_and_closes_without_end_takes_no_memory_and_holds_nobody_up(e
 
 
 @pytest.mark.alone
-def test_who_reads_nothing_of_what_costs_no_credit_takes_no_memory(echo: Echo) -> None:
+def test_empty_messages_whose_echo_is_not_read_take_no_memory(echo: Echo) -> None:
     server = echo()
     opened: list[dict[str, object]] = [
         {"type": "credit", "stream": "top", "amount": 1 << 60},
@@ -503,7 +505,7 @@ def test_json_lines_of_serve_are_the_documented_ones(echo: Echo) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stop_ends_what_is_open_in_order(number: signal.Signals, echo: Echo) -> None:
+def test_a_stop_ends_open_entities_in_order(number: signal.Signals, echo: Echo) -> None:
     server = echo()
     with bpmux.connect(server.url) as connection:
         duplex = connection.open_duplex(b"", timeout=DEADLINE)

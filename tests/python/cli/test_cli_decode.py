@@ -42,7 +42,7 @@ def frames(*arguments: str, stdin: bytes = b"") -> list[dict[str, object]]:
     return [json.loads(line) for line in run.stdout.splitlines()]
 
 
-def test_a_handshake_gives_the_id_sizes_of_what_follows(capture):
+def test_a_handshake_gives_the_id_sizes_of_the_packets_after_it(capture):
     run = ackline("decode", "--protocol", "relink", "--handshake", "--json", capture)
     assert run.returncode == 0, run.stderr
     version, endpoint, message, consumed, ping, end = map(json.loads, run.stdout.splitlines())
@@ -78,7 +78,7 @@ def test_every_byte_of_annotated_hex_stands_there_once(capture):
     assert any(row.endswith("padding") for row in rows)
 
 
-def test_the_vectors_frames_are_what_is_printed():
+def test_the_printed_frames_are_those_of_the_vectors():
     vectors = json.loads((VECTORS / "relink" / "frames.json").read_text())["vectors"]
     checked = 0
     for vector in vectors:
@@ -159,7 +159,7 @@ def test_hex_may_be_written_in_many_ways_and_in_many_pieces():
 
 
 @pytest.mark.parametrize("text", [b"2", b"20 0", b"zz", b"200\n0"])
-def test_what_is_not_hex_is_refused(text):
+def test_input_that_is_not_hex_is_refused(text):
     run = decode("--protocol", "relink", "--hex", "-", stdin=text)
     assert run.returncode == 2
     assert run.stderr.startswith(b"ackline: --hex: ")
@@ -188,7 +188,7 @@ def test_a_reader_of_lumberjack_sends_acknowledgements():
     assert (ack["type"], ack["sequence_number"]) == ("ack", 7)
 
 
-def test_frames_before_what_is_not_sound_are_printed():
+def test_frames_before_an_invalid_one_are_printed():
     capture = bytes.fromhex("2000000000000000a0000000000000002000000000000000")
     run = decode("--protocol", "relink", "--json", "-", stdin=capture)
     ping, failed = map(json.loads, run.stdout.splitlines())
@@ -313,7 +313,7 @@ def test_a_reader_that_leaves_early_is_told_in_one_line():
     assert (process.returncode, err) == (74, line)
 
 
-def test_an_inspector_takes_only_what_is_whole():
+def test_an_inspector_takes_only_whole_frames():
     inspector = _core.Inspector("relink", None, {"handshake": True})
     for byte in CAPTURE[:32]:
         inspector.feed(bytes([byte]))
@@ -332,7 +332,7 @@ def test_an_inspector_takes_only_what_is_whole():
         ("00\n" * 40_000 + "0x1", "--hex: line 40001: it ends inside a byte"),
     ],
 )
-def test_what_is_no_hex_is_named_with_its_place(text, said):
+def test_a_character_that_is_no_hex_is_named_with_its_place(text, said):
     run = decode("--protocol", "relink", "--hex", "-", stdin=text.encode())
     assert run.returncode == 2
     assert said in run.stderr.decode()

@@ -1,4 +1,4 @@
-"""What the command line says on standard error: warnings, each kind bounded, all counted."""
+"""Warnings of the command line on standard error: each kind bounded, all counted."""
 
 import contextlib
 import json
@@ -50,7 +50,7 @@ def test_lines_of_a_kind_are_bounded_in_time_and_counted():
     assert bound.passed(all_of_them=True) == ["1 more like this in 0 s are not shown: a"]
 
 
-def test_what_is_not_shown_is_told_when_its_time_is_over(capsys):
+def test_suppressed_warnings_are_counted_when_their_interval_ends(capsys):
     notices = Notices(Bound(1, 1.0))
     warning = logging.makeLogRecord({"levelno": logging.WARNING, "msg": "x code=a.b"})
     for _ in range(5):
@@ -213,7 +213,7 @@ def test_warnings_stand_beside_the_live_line_unless_they_are_not_wanted(tmp_path
         spool = tmp_path / level
         spool.mkdir(mode=0o700)
         process, url = without_json("--spool", str(spool), ACKLINE_LOG=level)
-        # What stands in its place makes the status file unwritable.
+        # A directory in its place makes the status file unwritable.
         wait_until(partial(is_blocked, spool / "status.json"), "it stands there")
         refuse(url, 1)
         assert process.stderr is not None

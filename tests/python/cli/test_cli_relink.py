@@ -1,4 +1,4 @@
-"""What the commands say of Relink: the right form of a URL, options without effect, refusals."""
+"""Refusals of the commands for Relink: wrong forms of a URL, options without effect."""
 
 import inspect
 import json
@@ -61,7 +61,7 @@ def test_a_hint_shows_the_whole_form_of_a_url(url, says, tmp_path):
         ([LUMBERJACK, "--v1-ack", "durable"], "needs --ack committed=NAME"),
     ],
 )
-def test_an_option_without_effect_is_refused_with_what_it_needs(arguments, says, tmp_path):
+def test_an_option_without_effect_is_refused_and_its_requirement_named(arguments, says, tmp_path):
     run = ackline("receive", *arguments, "--spool", str(tmp_path / "spool"))
     option = next(text for text in reversed(arguments) if text.startswith("--"))
     option = option.replace("--no-", "--")
@@ -137,7 +137,7 @@ def test_a_message_that_never_can_be_admitted_ends_the_sending_with_its_size(lim
         assert sizes in run.stderr
         refused = receiver.next("refused")
         assert refused["code"] in {"link.memory", "relink.limit_exceeded"}
-        # Behind the handshake, and what came before it.
+        # Behind the handshake and the frames before it.
         assert refused["offset"] > 32
     finally:
         assert receiver.stop() == 0

@@ -106,7 +106,7 @@ def test_lines_go_as_they_stand(tmp_path: Path) -> None:
     assert [message for one in got for message in one.messages] == sent
 
 
-def test_a_line_above_the_limit_is_named_and_what_stands_around_it_is_sent(tmp_path: Path) -> None:
+def test_a_line_above_the_limit_is_named_and_the_lines_around_it_are_sent(tmp_path: Path) -> None:
     path = tmp_path / "lines"
     path.write_bytes(b"one\n" + b"x" * (17 << 20) + b"\nthree\n")
     with listening() as (url, got):
@@ -149,12 +149,12 @@ def test_a_receiver_that_is_not_trusted_is_tried_and_told_as_one_that_is_away(
     assert (told["acked"], told["not_acked"]) == (0, 3)
     assert "not acknowledged: lines 1 to 3" in run.stderr
     assert ("TLS" if wrong == "plain" else "certificate") in run.stderr
-    # What is wrong here is wrong usage.
+    # Every mistake here is wrong usage.
     run = ackline("send", url, numbered(tmp_path, 3), "--ca", str(tmp_path / "none"))
     assert run.returncode == 2
 
 
-def test_a_server_that_echoes_drains_what_is_sent(tmp_path: Path, echo: Echo) -> None:
+def test_an_echo_server_acknowledges_sent_sinks(tmp_path: Path, echo: Echo) -> None:
     server = echo()
     run, told = send(server.url, numbered(tmp_path, 50_000))
     assert (run.returncode, told["acked"]) == (0, 50_000), run.stderr
@@ -206,7 +206,7 @@ def test_a_receiver_that_is_killed_and_comes_back_has_every_line(tmp_path: Path)
     assert len(found) <= 100_000 + told["possible_repeats"]
 
 
-def test_only_what_was_not_acknowledged_goes_again(tmp_path: Path) -> None:
+def test_only_unacknowledged_sinks_are_sent_again(tmp_path: Path) -> None:
     cut: list[str] = []
 
     def look(connection: bpmux.Connection, opened: bpmux.OpenedSink) -> None:
@@ -242,7 +242,7 @@ def test_a_receiver_that_takes_nothing_new_is_left_in_order(tmp_path: Path) -> N
     # More connections than may end in a row with nothing acknowledged.
     assert run.returncode == 0, run.stderr
     assert told["acked"] == 120
-    # What was on its way when it was told so is refused, and goes again.
+    # Sinks on their way when the cancel came are refused, and are sent again.
     assert [message for one in got for message in one.messages] == [b"%d" % n for n in range(120)]
 
 
@@ -323,7 +323,7 @@ def test_a_line_of_a_pipe_is_acknowledged_before_the_next_one_comes(tmp_path: Pa
     assert [payload for *_, payload in rows(tmp_path / "spool")] == [b"first", b"second"]
 
 
-def test_what_is_lost_while_a_pipe_is_silent_goes_again_at_once() -> None:
+def test_lines_lost_while_a_pipe_is_silent_are_sent_again_at_once() -> None:
     opening = len(f"sending={uuid.uuid4()} window=0 first=0")
 
     def taken(top_level: int) -> tuple[bpmux.Connection, bpmux.OpenedSink]:
@@ -389,7 +389,7 @@ def test_an_option_without_effect_is_refused_by_its_name(
     assert run.stderr == f"ackline: {says}"
 
 
-def test_what_both_have_is_refused_for_relink(tmp_path: Path) -> None:
+def test_an_option_of_lumberjack_and_bpmux_is_refused_for_relink(tmp_path: Path) -> None:
     run = ackline("send", "relink://127.0.0.1:1/n", numbered(tmp_path, 1), "--max-in-flight", "3")
     assert run.stderr == "ackline: --max-in-flight is an option of Lumberjack and bpmux\n"
     assert run.returncode == 2

@@ -1,4 +1,4 @@
-"""A signal at any step of a wait ends it: its handler must not wait for what the wait holds."""
+"""A signal ends a wait at any step: its handler must not wait for a lock that the wait holds."""
 
 import subprocess
 import sys

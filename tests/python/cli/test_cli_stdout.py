@@ -53,7 +53,7 @@ def test_a_response_that_cannot_be_written_is_told(
 
         def serve() -> None:
             connection = listener.accept(timeout=DEADLINE)
-            # Longer than what is written at once.
+            # Longer than one write.
             with suppress(AcklineError):
                 connection.serve(on_request=lambda _: b"x" * 300_000)
 

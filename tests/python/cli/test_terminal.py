@@ -94,7 +94,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
     ids=" ".join,
 )
-def test_no_command_on_a_spool_writes_what_a_terminal_acts_on(hostile, arguments):
+def test_no_command_on_a_spool_writes_control_characters_to_a_terminal(hostile, arguments):
     code, text = on_terminal([*arguments, str(hostile)])
     assert code == 0, text
     assert text
@@ -142,7 +142,7 @@ def test_names_of_files_are_escaped_in_errors(tmp_path):
         check_harmless(text)
 
 
-def test_what_a_file_of_the_spool_says_of_the_receiver_is_escaped(tmp_path):
+def test_the_status_file_of_a_spool_is_printed_escaped(tmp_path):
     spool = tmp_path / "spool"
     with Receiver(["lumberjack://127.0.0.1:0"], spool=spool):
         deadline = time.monotonic() + DEADLINE
@@ -181,7 +181,7 @@ def test_a_response_is_escaped_on_a_terminal_and_data_in_a_pipe():
         serving.join(DEADLINE)
 
 
-def test_what_is_escaped_can_be_read_back():
+def test_escaped_text_can_be_read_back():
     text = f'"{escaped(ACTS)}"'
     assert text.isascii()
     assert json.loads(text) == ACTS

@@ -14,7 +14,7 @@ LIMITS = {
 }  # fmt: skip
 
 
-class Refused(Exception):  # noqa: N818 (what happens to the bytes)
+class Refused(Exception):  # noqa: N818 (named after the verdict on the bytes)
     """The rule that the bytes break."""
 
 
@@ -122,7 +122,7 @@ class Reader:
         self.records: list[int] = []
 
     def receive(self, data: bytes) -> str | None:
-        """The rule that the bytes break, if they do; `windows` is what was complete before."""
+        """The rule that the bytes break, if any; `windows` are those that were complete before."""
         source = Bytes(data)
         try:
             while True:

@@ -46,7 +46,7 @@ def run_all(vectors: list[dict[str, Any]], run: Runner, failures: list[str]) -> 
     for vector in vectors:
         try:
             splits += run(vector)
-        except Exception as failure:  # noqa: BLE001 (whatever a vector causes is that vector's failure)
+        except Exception as failure:  # noqa: BLE001 (any exception is that vector's failure)
             kind = "" if isinstance(failure, VectorFailure) else type(failure)
             failures.append(f"{vector.get('name')}: {kind}{failure}")
     return splits

@@ -77,7 +77,7 @@ def generated(random: random.Random, *, version: bytes, depth: int = 0) -> bytes
     level = random.choice([0, 1, 6, 9])
     stream = zlib.compress(frames + frames[: random.choice([0, 0, 0, 3])], level)
     stream += bytes(random.choice([0, 0, 0, 0, 1]))
-    # The end of the stream said once more: what seems to be its checksum is not its end.
+    # The end marker of the stream comes twice: its apparent checksum is not its end.
     stream += stream[-4:] if random.random() < 0.05 else b""
     return version + b"C" + struct.pack(">I", len(stream)) + stream
 
@@ -100,7 +100,7 @@ def damaged(random: random.Random, data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_is_generated_and_damaged_gets_the_same_verdict(seed: int) -> None:
+def test_generated_and_damaged_bytes_get_the_same_verdict(seed: int) -> None:
     chance = random.Random(seed)
     verdicts: dict[str, int] = {}
     for _ in range(ROUNDS // 4):

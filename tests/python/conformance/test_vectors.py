@@ -28,7 +28,7 @@ def test_a_protocol_that_is_not_built_is_named(tmp_path, capsys):
     assert capsys.readouterr().out == "micromsg: not built, 2 vectors\n"
 
 
-def test_what_is_not_understood_or_not_expected_fails():
+def test_an_unknown_or_unexpected_vector_fails():
     base = {"name": "x", "role": "reader", "config": {}}
     bad = [
         base | {"steps": [{"jump": 1}]},

@@ -1,4 +1,4 @@
-"""What the runners of the conformance vectors share, whatever the protocol."""
+"""Shared parts of the runners of the conformance vectors, for any protocol."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -20,8 +20,8 @@ __all__ = [
 DESCRIPTION = {"name", "source", "covers", "note"}
 
 
-class VectorFailure(Exception):  # noqa: N818 (what the README calls it)
-    """What was expected and what came."""
+class VectorFailure(Exception):  # noqa: N818 (the README's name for it)
+    """The expected and the actual outcome."""
 
 
 def fail_unless(condition: object, expected: object, came: object) -> None:
@@ -106,7 +106,7 @@ Check = Callable[[Any, dict[str, Any]], None]
 
 
 def groups(steps: list[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Each stimulus with what is expected after it."""
+    """Each stimulus with the expected events after it."""
     found: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for step in steps:
         known(step, STIMULI | EXPECTATIONS | {"hold"})

@@ -280,7 +280,7 @@ def check(endpoint: Endpoint, expected: dict[str, Any]) -> None:
     for name in ("returns", "refused", "error"):
         wanted_value, came = expected.get(name), getattr(seen, name)
         if name == "returns" and name not in expected:
-            continue  # what a call gives is looked at where a vector asks
+            continue  # the result of a call is compared where a vector asks
         fail_unless(wanted_value == came, f"{name} {wanted_value}", f"{name} {came}")
     closed = bool(expected.get("closed", False))
     fail_unless(closed == seen.closed, f"closed {closed}", f"closed {seen.closed}")

@@ -156,7 +156,7 @@ def run_frame_vector(vector: dict[str, Any]) -> int:
 
 @dataclass
 class Seen:
-    """Everything since the last stimulus, or what is expected of it."""
+    """Everything since the last stimulus, or the expected part of it."""
 
     transmit: dict[int, bytes] = field(default_factory=dict)
     events: list[dict[str, Any]] = field(default_factory=list)
@@ -411,7 +411,7 @@ class Endpoint:
 
 @dataclass
 class Step:
-    """A stimulus and what is expected after it."""
+    """A stimulus and the expected events after it."""
 
     stimulus: dict[str, Any]
     connection: int

@@ -1,4 +1,4 @@
-"""What leaves in an envelope, read by Python's own zlib."""
+"""Envelopes that a writer sends, read by Python's own zlib."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def test_a_send_that_is_not_acknowledged_times_out_and_the_link_lives_on(listene
         assert writer.is_acknowledged(window)
 
 
-def test_close_says_exactly_what_is_not_acknowledged(listener):
+def test_close_returns_exactly_the_unacknowledged_events(listener):
     writer = lumberjack.connect(listener.url)
     writer.send_window([b'{"n":1}', b'{"n":2}'])
     listener.receive(timeout=20).ack()
@@ -190,7 +190,7 @@ def test_an_event_that_cannot_be_sent_is_named(listener, event, text):
     "events",
     ["abc", b"abc", bytearray(b"abc"), {"a": 1}, "in chunks"],
 )
-def test_what_is_no_sequence_of_events_is_refused(listener, events):
+def test_an_argument_that_is_no_sequence_of_events_is_refused(listener, events):
     if events == "in chunks":
         pyarrow = pytest.importorskip("pyarrow")
         events = pyarrow.chunked_array([["1"], ["2"]])

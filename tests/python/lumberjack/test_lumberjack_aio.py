@@ -87,7 +87,7 @@ async def test_a_cancelled_send_loses_nothing_and_sends_nothing_twice():
                 sending.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await sending
-                # What was accepted is whole batches, in order; the next one goes on behind it.
+                # The accepted events are whole batches, in order; the next one goes on behind them.
                 next_event = writer.stats()["accepted"]
             await writer.flush(timeout=20)
             assert got == list(range(next_event))
@@ -113,7 +113,7 @@ async def test_a_flush_that_close_cuts_short_says_so():
             assert lost.value.unacknowledged == 3
 
 
-async def test_close_tells_what_is_not_acknowledged():
+async def test_close_returns_the_unacknowledged_events():
     async with lumberjack.listen("lumberjack://127.0.0.1:0") as listener:
         writer = await lumberjack.connect(listener.url, buffer_events=3)
         number = writer.try_send([b"1", b"2", b"3"])

@@ -22,7 +22,7 @@ with lumberjack.connect(sys.argv[1], backoff_min=0.05, backoff_max=0.1) as write
 
 @pytest.fixture
 def resolver(tmp_path):
-    """Beside the system's resolver one whose answers are lines of a file."""
+    """A resolver in front of the system's: its answers are lines of a file."""
     library = tmp_path / "resolver.so"
     source = Path(__file__).with_name("resolver.c")
     build = ["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"]

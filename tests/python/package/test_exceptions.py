@@ -38,7 +38,7 @@ def test_every_error_is_listed_and_has_the_base():
     assert all(isinstance(error, exc.AcklineError) for error in ERRORS)
 
 
-def test_errors_are_what_python_calls_them():
+def test_errors_derive_from_pythons_own():
     assert issubclass(exc.UsageError, ValueError)
     assert issubclass(exc.LinkLost, exc.LinkClosed)
     assert issubclass(exc.LinkClosed, ConnectionError)

@@ -10,7 +10,7 @@ CODE = r"[a-z]+\.[a-z0-9_]+"
 
 
 def rust() -> Iterator[tuple[str, str]]:
-    """Each source file with what stands before its tests."""
+    """Each source file with its text before its tests."""
     for path in sorted((ROOT / "crates").glob("*/src/**/*.rs")):
         name = str(path.relative_to(ROOT))
         if "tests" not in path.parts and path.name != "tests.rs":

@@ -1,4 +1,4 @@
-"""What the native crates say arrives in Python's logging."""
+"""Log records of the native crates arrive in Python's logging."""
 
 import logging
 import os
@@ -10,7 +10,7 @@ from support.commands import python, wait_until
 from ackline import Receiver
 
 
-def test_what_the_receiver_says_reaches_the_logger(caplog: pytest.LogCaptureFixture) -> None:
+def test_log_records_of_the_receiver_reach_the_logger(caplog: pytest.LogCaptureFixture) -> None:
     with (
         caplog.at_level(logging.DEBUG, logger="ackline"),
         Receiver(["lumberjack://127.0.0.1:0"], discard=True) as receiver,

@@ -1,4 +1,4 @@
-"""The receiver's face from the outside: proxies, limits, health checks, restarts and stops."""
+"""The receiver's acceptor from the outside: proxies, limits, health checks, restarts, stops."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def connect(url: str) -> socket.socket:
 
 
 def read_ack(link: socket.socket) -> bytes:
-    """The next acknowledgement that is no keepalive, or what came before the end."""
+    """The next acknowledgement that is no keepalive, or the bytes before the end."""
     while True:
         ack = b""
         while len(ack) < 6 and (more := link.recv(6 - len(ack))):
@@ -50,7 +50,7 @@ def listening(**options: Any) -> Iterator[lumberjack.Listener]:
 
 
 @pytest.mark.parametrize("header", [V1, V2], ids=["v1", "v2"])
-def test_a_window_says_whose_it_is_behind_a_proxy(header: bytes) -> None:
+def test_a_window_names_its_sender_behind_a_proxy(header: bytes) -> None:
     with listening(proxy_from="127.0.0.0/8,::1") as listener, connect(listener.url) as link:
         link.sendall(header + WINDOW)
         window = listener.receive(timeout=DEADLINE)
@@ -75,7 +75,7 @@ def test_a_window_says_whose_it_is_behind_a_proxy(header: bytes) -> None:
         ({"proxy_from": "127.0.0.1", "first_byte_timeout": 1}, V2, "link.timeout"),
     ],
 )
-def test_who_is_turned_away_is_named_and_ended_with_a_fin(
+def test_a_refused_peer_is_named_and_ended_with_a_fin(
     options: dict[str, Any], bytes_: bytes, code: str
 ) -> None:
     with listening(**options) as listener:
@@ -250,7 +250,7 @@ def listening_line(process: subprocess.Popen[str]) -> dict[str, Any]:
     return line
 
 
-def test_who_connects_while_the_receiver_is_restarted_is_served(tmp_path: Path) -> None:
+def test_a_peer_that_connects_during_a_restart_is_served(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"lumberjack://127.0.0.1:{listener.getsockname()[1]}"
         first = inheriting(listener, tmp_path / "spool")
@@ -329,7 +329,7 @@ def test_an_inherited_unix_socket_outlives_the_receiver(tmp_path: Path) -> None:
 
 
 @pytest.mark.alone
-def test_sigterm_acknowledges_what_is_whole_and_spreads_the_ends(receiver, tmp_path) -> None:
+def test_sigterm_acknowledges_whole_windows_and_spreads_the_ends(receiver, tmp_path) -> None:
     running: RunningReceiver = receiver(
         "--spool", str(tmp_path / "spool"), "--drain-timeout", "4s", "--accept-rate", "0"
     )

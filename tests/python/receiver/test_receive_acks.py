@@ -1,4 +1,4 @@
-"""`ackline receive` from the outside: acks by commit, disks that fail, what an operator sees."""
+"""`ackline receive` from the outside: acks by commit, disks that fail, the live view."""
 
 import contextlib
 import json
@@ -88,7 +88,7 @@ def test_version_1_is_refused_by_the_option_that_takes_it(tmp_path, receiver):
         assert sender.recv(6, socket.MSG_WAITALL) == b"1A\0\0\0\1"
 
 
-def test_what_an_operator_sees(tmp_path, receiver):
+def test_the_live_view_and_the_end_of_a_receiver(tmp_path, receiver):
     path = tmp_path / "spool"
     running = receiver("--spool", str(path), "--budget", "100MiB")
     Spool(path).add_consumer("lake", 0)
@@ -151,7 +151,7 @@ def test_a_disk_that_fails_ends_the_receiver_with_74(tmp_path):
     finally:
         process.kill()
         process.communicate()
-    # What was acknowledged is there, and nothing else.
+    # The acknowledged events are there, and nothing else.
     kept = ackline("spool", "cat", str(tmp_path / "spool"))
     assert kept.stdout == "kept\n"
 
@@ -181,7 +181,7 @@ def test_a_wrong_value_names_its_option(option, value, tmp_path):
 @pytest.mark.parametrize(
     ("option", "value"), [("--ack", "committed=lake"), ("--on-invalid", "quarantine")]
 )
-def test_what_needs_a_spool_says_so(option, value):
+def test_options_that_need_a_spool_say_so(option, value):
     run = ackline("receive", "lumberjack://127.0.0.1:0", "--discard", option, value)
     assert run.returncode == 2
     assert option in run.stderr

@@ -14,7 +14,7 @@ from support.commands import address, deliver_and_reset, wait_until, window
 from ackline import Receiver, Spool, lumberjack
 
 URL = "lumberjack+tls://127.0.0.1:0"
-# A stretch: what is sent again after an end in order is known from 16 events on.
+# A stretch: a resend after an end in order is recognised from 16 events on.
 SAME = [b'{"same":%d}' % number for number in range(20)]
 TICK = b'{"message":"tick"}'
 
@@ -28,7 +28,7 @@ def test_senders_behind_one_address_are_told_apart_by_their_certificates(pki, tm
     cert, key = pki.issue("server", "logs", "DNS:localhost,IP:127.0.0.1")
     agents = {name: pki.issue(name, name, f"DNS:{name}") for name in ("one", "two")}
     options = {"ca": str(pki.ca), "cert": str(cert), "key": str(key), "client_auth": "required"}
-    # A second receiver on the same spool knows senders by what stands there.
+    # A second receiver on the same spool knows senders from the spool's blocks.
     for rounds in (("one", "two"), ("one", "two")):
         with Receiver([URL], spool=tmp_path / "spool", options=options) as receiver:
             for name in rounds:
@@ -61,7 +61,7 @@ def test_equal_events_that_the_command_line_sends_one_after_another_are_all_new(
         for _ in range(3):
             sent = command("send", running.url, "-", input=TICK.decode() + "\n")
             assert sent.returncode == 0, sent.stderr
-        # The next receiver finds what had ended in order before this one was killed.
+        # The next receiver finds the links that had ended in order before this one was killed.
         running.kill()
     assert marks(spool) == [False] * 9
 

@@ -88,7 +88,7 @@ def test_both_ends_send_and_a_message_goes_to_many_channels(listener):
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000, 5000, 300_000])
-def test_parts_are_bytes_or_views_of_what_arrived(listener, size):
+def test_parts_are_bytes_or_views_of_the_received_buffer(listener, size):
     link, peer = pair(listener)
     data = bytes(range(256)) * (size // 256 + 1)
     link.send(1, [data[:size], bytearray(b"x"), memoryview(b"yz")])
@@ -224,7 +224,7 @@ def test_a_url_and_a_keyword_that_disagree_are_refused():
             make(url, connector_channel_id_size=5)
 
 
-def test_what_is_refused_is_named_with_what_would_not_be(listener):
+def test_a_refusal_names_the_value_and_the_accepted_ones(listener):
     link, peer = pair(listener)
     for call, said in (
         (
@@ -472,7 +472,7 @@ def test_a_cut_link_goes_on_and_nothing_is_lost_or_doubled(listener):
         assert peer.receive(timeout=TIME).payload == b"queued"
 
 
-def test_a_lost_link_tells_what_may_be_sent_again(listener):
+def test_a_lost_link_returns_the_messages_that_may_be_sent_again(listener):
     link, peer = pair(listener, reconnect_max=0.05)
     link.send(2, b"consumed")
     peer.consume_many(drain(peer, 1))
@@ -514,7 +514,7 @@ def test_unix_sockets_carry_links(tmp_path):
             link.send(1, b"x")
 
 
-def test_tls_proves_who_has_the_link(tmp_path):
+def test_tls_proves_the_owner_of_the_link(tmp_path):
     pki = Pki(tmp_path)
     cert, key = pki.issue("server", "server", "IP:127.0.0.1")
     own, own_key = pki.issue("client", "client", "DNS:client")
@@ -642,7 +642,7 @@ def test_misuse_is_named_and_changes_nothing(listener):
     assert refused.value.code == "out_of_range"
 
 
-def test_a_wrong_number_or_id_is_told_with_what_would_be_right(listener):
+def test_a_wrong_number_or_id_is_refused_with_the_accepted_range(listener):
     link, _ = pair(listener)
     for call, said in (
         (

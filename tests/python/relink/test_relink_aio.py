@@ -149,7 +149,7 @@ async def test_many_tasks_wait_on_one_link():
         await link.close(timeout=0)
 
 
-async def test_a_cut_link_goes_on_and_a_lost_one_tells_what_is_left():
+async def test_a_cut_link_goes_on_and_a_lost_one_returns_its_messages():
     async with relink.listen(URL) as listener:
         port = int(listener.url.rsplit(":", 1)[1].split("/")[0])
         with Proxy("127.0.0.1", port) as proxy:

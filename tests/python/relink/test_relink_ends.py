@@ -1,4 +1,4 @@
-"""What who waits on a link of Relink's is told when the link is let go here."""
+"""Waits on a link of Relink end with an error when the link is released at this end."""
 
 import asyncio
 import threading
@@ -106,7 +106,7 @@ def test_an_iteration_ends_when_the_link_is_closed_here():
         peer.close(timeout=0)
 
 
-def test_several_closes_at_once_all_end_with_what_is_left():
+def test_several_closes_at_once_all_return_the_unacknowledged_messages():
     with relink.listen(URL) as listener:
         link = relink.connect(listener.url)
         peer = listener.accept(timeout=TIME)
@@ -126,7 +126,7 @@ def test_several_closes_at_once_all_end_with_what_is_left():
         peer.close(timeout=0)
 
 
-async def test_several_closes_in_tasks_all_end_with_what_is_left():
+async def test_several_closes_in_tasks_all_return_the_unacknowledged_messages():
     async with aio.listen(URL) as listener, aio.connect(listener.url) as link:
         peer = await listener.accept(timeout=TIME)
         await link.send(1, b"x")

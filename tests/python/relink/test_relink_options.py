@@ -32,7 +32,7 @@ LIMITS = {
 SENDING = {"send_window", "send_bytes"}
 """Nothing is sent by a receiver."""
 AT_ONCE = {"ack_window", "ack_delay"}
-"""What is kept is acknowledged at once: it comes in groups."""
+"""Options without a use in a receiver: it acknowledges kept messages at once, in groups."""
 
 
 def fields(source: Path, struct: str) -> set[str]:
@@ -66,7 +66,7 @@ def arguments(function: Callable[..., object]) -> set[str]:
 
 
 @pytest.mark.parametrize("module", [relink, aio])
-def test_what_a_connector_can_set_in_rust_it_can_in_python(module):
+def test_every_connector_option_of_rust_exists_in_python(module):
     # The seed is for tests; certificates are asked for by listeners alone.
     assert arguments(module.connect) == whole("ConnectOptions") - {
         "seed",
@@ -77,16 +77,16 @@ def test_what_a_connector_can_set_in_rust_it_can_in_python(module):
 
 
 @pytest.mark.parametrize("module", [relink, aio])
-def test_what_a_listener_can_set_in_rust_it_can_in_python(module):
+def test_every_listener_option_of_rust_exists_in_python(module):
     assert arguments(module.listen) == whole("ListenOptions") - {"server_name", "token_file"}
 
 
-def test_what_a_receiver_can_set_in_rust_it_can_on_the_command_line():
+def test_every_receiver_option_of_rust_exists_on_the_command_line():
     wanted = whole("RelinkOptions", RECEIVE) - SENDING - AT_ONCE
     # The URL says these, for both ends must agree on them.
     assert wanted - PARAMETERS <= set(inspect.signature(receive).parameters)
     both = whole("ConnectOptions") | whole("ListenOptions")
-    # What the receiver has a word of its own for: it waits for ever, keeps links in its spool, and
+    # Options that the receiver names otherwise: it waits for ever, keeps links in its spool, and
     # has several URLs for several endpoints.
     others = {"timeout", "stuck_after", "state", "endpoints", "seed", "server_name", "wants_hints"}
     left = both - SENDING - AT_ONCE - PARAMETERS - others

@@ -179,7 +179,7 @@ def test_a_killed_listener_with_state_goes_on_where_it_was(start, tmp_path):
     link.send(1, b"c")
     second = start(LISTENER, url, state, "yes")
     assert second.line() == url
-    # What was not consumed is delivered again.
+    # Unconsumed messages are delivered again.
     assert [second.line(), second.line(), second.line()] == ["a", "b", "c"]
     link.flush(timeout=TIME)
     second.kill()
@@ -191,7 +191,7 @@ def test_a_killed_listener_with_state_goes_on_where_it_was(start, tmp_path):
     assert link.state == "up"
 
 
-def test_a_killed_connector_with_state_sends_what_was_not_consumed(start, tmp_path):
+def test_a_killed_connector_with_state_sends_unconsumed_messages_again(start, tmp_path):
     state = str(tmp_path / "state")
     with relink.listen("relink://127.0.0.1:0/x", ack_delay=0.0) as listener:
         first = start(CONNECTOR, listener.url, state, "0", "100")
@@ -295,7 +295,7 @@ def sent_on(url: str, state: Path, end: int, stage: str) -> int:
     return int(done.stdout)
 
 
-def test_what_is_kept_outlives_a_kill_and_the_next_process_knows_where_to_go_on(tmp_path):
+def test_kept_messages_outlive_a_kill_and_the_next_process_knows_where_to_go_on(tmp_path):
     state = tmp_path / "state"
     seen: list[bytes] = []
     with relink.listen("relink://127.0.0.1:0/x") as listener:
@@ -311,7 +311,7 @@ def test_what_is_kept_outlives_a_kill_and_the_next_process_knows_where_to_go_on(
 
         # All that was kept comes with the next process, also where it sends nothing more.
         assert sent_on(listener.url, state, 301, "link") == 300
-        # What `send` returned for and nobody waited for may be gone: then it is sent again.
+        # A message that `send` took and nobody waited for may be gone: then it is sent again.
         begin = sent_on(listener.url, state, 5_000, "none")
         assert begin == 301
         begin = sent_on(listener.url, state, 5_000, "receipt")

@@ -102,7 +102,7 @@ def sent_over_kills(arguments, source, count, *, window, kills, pause):
 
 
 def test_a_receiver_killed_again_and_again_lands_every_message_once(tmp_path):
-    """With its links beside the spool: neither lost nor twice, whatever was on its way."""
+    """With its links beside the spool no message on its way is lost or lands twice."""
     spool, socket = tmp_path / "spool", tmp_path / "x.sock"
     url = f"relink+unix://{socket}?endpoint=n"
     count = 60_000
@@ -113,7 +113,7 @@ def test_a_receiver_killed_again_and_again_lands_every_message_once(tmp_path):
 
 
 def test_a_sender_killed_again_and_again_goes_on_with_its_file(tmp_path):
-    """With --state: what it had sent is not sent again, whatever was on its way."""
+    """With --state no message on its way is lost, and none that was sent is sent again."""
     spool, count = tmp_path / "spool", 20_000
     # So slow that the file takes some ten seconds.
     slow = ("--max-bytes-per-second", "64KiB")
@@ -149,7 +149,7 @@ def test_a_sender_killed_again_and_again_goes_on_with_its_file(tmp_path):
     assert [row[3] for row in found] == [f"line {number}".encode() for number in range(count + 10)]
 
 
-def test_a_state_needs_what_can_be_read_again():
+def test_a_state_needs_an_input_that_can_be_read_again():
     for arguments, says in [
         (("relink://127.0.0.1:1/n", "-"), "--state needs a file"),
         (
@@ -190,7 +190,7 @@ def test_a_receiver_killed_again_and_again_lands_every_channel_once(tmp_path, tr
                         commits.append(last)
                         own.extend(texts)
                 if number % 10 == 5:
-                    # In the middle of what the round has sent.
+                    # In the middle of the round's messages.
                     killed(receiver)
                     receiver = RunningReceiver(url, "--spool", str(spool))
             assert [last.committed(timeout=DEADLINE) for last in commits] == ["committed"] * len(
@@ -206,7 +206,7 @@ def test_a_receiver_killed_again_and_again_lands_every_channel_once(tmp_path, tr
         assert [row[3] for row in found if row[1] == stream] == own
 
 
-def test_without_durable_links_the_sender_is_told_what_is_not_acknowledged(tmp_path):
+def test_without_durable_links_the_sender_learns_the_unacknowledged_messages(tmp_path):
     spool, socket = tmp_path / "spool", tmp_path / "x.sock"
     url = f"relink+unix://{socket}?endpoint=n"
     arguments = (url, "--spool", str(spool), "--no-durable-links", "--ack", "committed=lake")
@@ -225,7 +225,7 @@ def test_without_durable_links_the_sender_is_told_what_is_not_acknowledged(tmp_p
         receiver.process.communicate()
 
 
-def test_a_receiver_that_connects_out_lands_what_the_listener_sends(tmp_path):
+def test_a_receiver_that_connects_out_lands_the_messages_of_the_listener(tmp_path):
     spool, socket = tmp_path / "spool", tmp_path / "x.sock"
     url = f"relink+unix://{socket}?endpoint=n"
     with relink.listen(url) as listener:
@@ -266,7 +266,7 @@ def test_a_receiver_that_connects_out_lands_what_the_listener_sends(tmp_path):
         ),
     ],
 )
-def test_what_the_protocol_has_not_is_refused(arguments, says):
+def test_options_that_relink_lacks_are_refused(arguments, says):
     run = ackline("send", *arguments, input="")
     assert (run.returncode, says in run.stderr) == (2, True), run.stderr
 
@@ -295,7 +295,7 @@ link.close()
 """
 
 
-def test_only_what_is_committed_is_seen(tmp_path):
+def test_only_committed_messages_are_seen(tmp_path):
     spool = tmp_path / "spool"
     url = "relink://127.0.0.1:0/n?connector_transactions=true"
     receiver = RunningReceiver(url, "--spool", str(spool))
@@ -314,7 +314,7 @@ TRANSACTIONAL = "connector_transactions=true"
 
 
 def test_a_killed_receiver_gets_a_window_of_transactions_again_whatever_its_memory_is(tmp_path):
-    """A window is 24 times what may be undecided here: its decisions come again in between."""
+    """A window is 24 times the limit of undecided bytes: decisions come again in between."""
     spool, socket = tmp_path / "spool", tmp_path / "x.sock"
     url = f"relink+unix://{socket}?endpoint=n&{TRANSACTIONAL}"
     arguments = (url, "--spool", str(spool), "--memory", "8MiB")

@@ -57,7 +57,7 @@ def test_a_slice_is_projected_as_the_whole_is(spool):
     assert pa.concat_tables(tables) == spool.read(1, 4, schema=SCHEMA).to_table()
 
 
-def test_a_projection_says_what_becomes_of_the_malformed(spool):
+def test_a_projection_handles_malformed_events_by_its_mode(spool):
     dropped = Projection(SCHEMA, mode="DROPMALFORMED", rescued=None)
     assert spool.read(schema=dropped).to_table()["position"].to_pylist() == [0, 1]
     with pytest.raises(Exception, match=r"json\.syntax: position 2: ") as error:
@@ -178,7 +178,7 @@ def test_a_sample_comes_from_the_whole_range(tmp_path):
     assert spool.infer_schema(500, 600, case_sensitive=True).ddl == "m5 BIGINT"
 
 
-def test_columns_of_what_is_left_over_are_not_inferred(tmp_path):
+def test_the_rescue_columns_are_not_inferred(tmp_path):
     events = [b'{"_rescued":"m","_corrupt_record":1,"a":1}']
     found = filled(tmp_path / "spool", events).infer_schema()
     assert found.ddl == "a BIGINT"
@@ -222,7 +222,7 @@ def test_a_column_that_takes_the_rest_is_text_and_has_its_own_name(spool, schema
 
 
 @pytest.mark.parametrize("schema", ["s STRING", {"s": "string"}, Projection("s STRING")])
-def test_what_is_no_schema_of_arrow_is_refused(spool, schema):
+def test_an_argument_that_is_no_schema_of_arrow_is_refused(spool, schema):
     with pytest.raises(UsageError, match=r"schema is a pyarrow\.Schema or a Projection") as refused:
         spool.read(schema=schema)
     assert refused.value.code == "json.schema"
@@ -250,7 +250,7 @@ def test_the_command_prints_ddl_and_notes(spool):
     }
 
 
-def test_the_command_refuses_what_it_cannot_read(spool, tmp_path):
+def test_the_command_refuses_unreadable_input(spool, tmp_path):
     assert infer(spool.path, "--from", 2, "--to", 3).returncode == 1
     assert infer(spool.path, "--to", 99).returncode == 1
     assert infer(spool.path, "--sample", 0).returncode == 2

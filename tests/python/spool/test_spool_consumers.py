@@ -251,7 +251,7 @@ def test_a_time_is_found_as_walking_finds_it(spool):
         spool.find(datetime(2026, 11, 21))  # noqa: DTZ001 (that is the point)
 
 
-def test_a_lag_ends_at_what_is_durable(spool):
+def test_a_lag_ends_at_the_durable_position(spool):
     whole = spool.lag(0)
     assert (whole.events, whole.oldest) == (100, times(spool)[0])
     assert 0 < whole.bytes < spool.bytes()
@@ -299,7 +299,7 @@ def test_consumers_are_added_at_positions_and_times(spool):
         (["rm", "prod"], 1, "spool.no_consumer"),
     ],
 )
-def test_what_cannot_be_done_to_a_consumer_is_said(spool, arguments, code, text):
+def test_an_invalid_change_of_a_consumer_is_refused(spool, arguments, code, text):
     spool.add_consumer("there", 5)
     verb, *rest = arguments
     run = ackline("spool", "consumers", verb, spool.path, *rest)
@@ -308,7 +308,7 @@ def test_what_cannot_be_done_to_a_consumer_is_said(spool, arguments, code, text)
     assert [(c.name, c.committed) for c in spool.consumers()] == [("there", 5)]
 
 
-def test_a_seek_prints_what_is_skipped_and_repeated(spool):
+def test_a_seek_prints_how_many_events_are_skipped_and_repeated(spool):
     spool.add_consumer("prod", 10)
 
     def seek(*to: str) -> str:
@@ -403,7 +403,7 @@ def test_an_adopted_copy_is_a_spool_of_its_own(spool, tmp_path, receiver):
     new = Spool(copy).uuid
     assert run.stdout == f"{copy}: was {spool.uuid}, is {new}\n"
     assert new != spool.uuid
-    # The original and what it gave out are as they were.
+    # The original and its positions are unchanged.
     refusal(lambda: Spool.adopt(tmp_path), "spool.not_a_spool")
     running = receiver("--spool", str(copy))
     with lumberjack.connect(running.url) as writer:
@@ -517,7 +517,7 @@ def test_a_spool_of_another_user_is_refused_outside_its_group(spool):
     assert python(OPEN_AS, spool.path, "group").stdout == "100\n"
 
 
-def test_what_root_makes_belongs_to_the_spools_owner(spool):
+def test_files_that_root_makes_belong_to_the_spools_owner(spool):
     if os.geteuid() != 0:
         pytest.skip("only root can give files away")
     for path in every_file(spool):

@@ -43,7 +43,7 @@ def lossy(tmp_path: Path) -> Path:
     send(path, FIRST, LOST)
     (segment,) = segments(path)
     content = segment.read_bytes()
-    # Into the last group, past the marker of the stream's end and what fills up its page.
+    # Into the last group, past the stream's end marker and the padding of its page.
     segment.write_bytes(content[: content.rindex(b'"n":%d}' % (FIRST + LOST - 1))])
     send(path, LAST, first=FIRST + LOST)
     return path
@@ -169,7 +169,7 @@ def test_the_command_mends_and_says_each_step(damaged):
     )
 
 
-def test_the_command_lists_losses_and_prints_what_is_around_them(lossy):
+def test_the_command_lists_losses_and_prints_the_events_around_them(lossy):
     run = ackline("spool", "ls", str(lossy), "--json")
     assert run.returncode == 0, run.stderr
     first, loss, *blocks = [json.loads(line) for line in run.stdout.splitlines()]

@@ -1,4 +1,4 @@
-"""A spool that goes under its receiver, and what the commands say of what is not there."""
+"""A spool that is removed under its receiver, and commands on missing files and positions."""
 
 import contextlib
 import shutil
@@ -47,7 +47,7 @@ SEGMENT = "segments/" + "0" * 20 + ".arrows"
         (Path.unlink, "spool.json", "spool.json"),
     ],
 )
-def test_what_would_be_lost_is_not_acknowledged_and_the_receiver_ends(
+def test_events_for_a_removed_spool_are_not_acknowledged_and_the_receiver_ends(
     tmp_path, receiver, take_away, of, missed
 ):
     path = tmp_path / "spool"
@@ -66,7 +66,7 @@ def test_what_would_be_lost_is_not_acknowledged_and_the_receiver_ends(
     assert running.process.wait(DEADLINE) == DISK
 
 
-def test_verify_tells_what_was_removed_by_hand_until_it_is_noted(spool):
+def test_verify_reports_segments_removed_by_hand_until_they_are_noted(spool):
     spool.add_consumer("lake", 4)
     assert spool.verify().problems == []
     for part in Path(spool.path, "segments").iterdir():
@@ -99,7 +99,7 @@ def test_a_position_above_the_end_is_told_as_that(spool):
     assert ackline("spool", "cat", spool.path, "--from", "10").returncode == 0
 
 
-def test_what_is_skipped_for_an_ack_by_commit_is_said(spool):
+def test_events_skipped_for_an_ack_by_commit_are_reported(spool):
     def said(verb: str, *arguments: str) -> str:
         run = ackline("spool", "consumers", verb, spool.path, "lake", *arguments)
         assert run.returncode == 0, run.stderr

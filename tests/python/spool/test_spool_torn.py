@@ -53,7 +53,7 @@ def damage(path: Path, at: int, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["cut", "flip"])
 @pytest.mark.parametrize("part", [0.0, 0.4, 1.0])
-def test_a_receiver_starts_on_a_torn_segment_and_says_what_is_lost(killed, receiver, how, part):
+def test_a_receiver_starts_on_a_torn_segment_and_names_the_lost_events(killed, receiver, how, part):
     spool, begins = killed
     size = (spool / SEGMENT).stat().st_size
     damage(spool / SEGMENT, begins[SEGMENT] + int((size - begins[SEGMENT] - 1) * part), how)

@@ -23,7 +23,7 @@ class Proxy:
         with contextlib.suppress(OSError):
             while True:
                 inside, _ = self.listening.accept()
-                # Who closes the proxy and then cuts leaves none that is on its way.
+                # After `closed` is set and `cut` is called no connection is on its way.
                 with self.lock:
                     if self.closed:
                         inside.close()
@@ -49,7 +49,7 @@ class Proxy:
                 one.shutdown(socket.SHUT_RDWR)
 
     def cut(self) -> None:
-        """Ends every connection now, whatever is on its way."""
+        """Ends every connection now, with all bytes on their way."""
         with self.lock:
             gone, self.open = self.open, []
         for one in gone:

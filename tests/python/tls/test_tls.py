@@ -94,7 +94,7 @@ def test_a_client_of_openssl_is_served_and_known_by_its_certificate(pki, web, li
         received.ack()
         assert read(sock, 6) == b"2A\0\0\0\2"
         assert sock.selected_alpn_protocol() is None
-        # A ticket that nobody reads would turn the close of who only writes into a reset.
+        # A ticket that nobody reads would turn a mere writer's close into a reset.
         assert not sock.session or not sock.session.has_ticket
         assert sock.version() == {VERSIONS[0]: "TLSv1.2", VERSIONS[1]: "TLSv1.3"}[version]
     assert received.sender == "tls:O=Example, CN=web-1; issuer CN=test ca"
@@ -183,7 +183,7 @@ class Server:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_server_of_openssl_gets_what_is_sent(pki, own, web, version):
+def test_a_server_of_openssl_receives_the_events(pki, own, web, version):
     context = pki.server(version, own, asks=True)
     context.set_alpn_protocols(["h2", "http/1.1"])
     server = Server(context)
@@ -301,7 +301,7 @@ def test_a_certificate_is_changed_without_a_restart(pki, own, tmp_path, receiver
 
 
 def refusal(running, sender: str, events: str) -> tuple[dict[str, object], str]:
-    """What the receiver and the sender say of one another."""
+    """The messages of receiver and sender about each other."""
     sent = ackline("send", sender, events, "--timeout", "5")
     assert sent.returncode == 1
     return running.next("refused"), sent.stderr

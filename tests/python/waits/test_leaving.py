@@ -1,4 +1,4 @@
-"""The end of a `with` block: what is not acknowledged then is told, never lost in silence."""
+"""The end of a `with` block reports unacknowledged messages; none is lost in silence."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ CLOSES = [
 
 
 class BodyError(Exception):
-    """What a block raises."""
+    """The exception of a block."""
 
 
 @pytest.fixture(autouse=True)
@@ -108,7 +108,7 @@ async def test_a_cancelled_block_of_asyncio_stays_cancelled(receiver, caplog):
     assert len(warned(caplog)) == 1
 
 
-def test_who_asks_close_inside_the_block_was_told(receiver, caplog):
+def test_a_close_inside_the_block_silences_its_end(receiver, caplog):
     with lumberjack.connect(receiver.url) as writer:
         writer.try_send([b"{}"])
         assert len(writer.close(timeout=0.1)) == 1
@@ -118,7 +118,7 @@ def test_who_asks_close_inside_the_block_was_told(receiver, caplog):
     assert warned(caplog) == []
 
 
-def test_what_is_acknowledged_in_the_closing_time_is_no_loss(receiver, caplog):
+def test_events_acknowledged_in_the_closing_time_are_no_loss(receiver, caplog):
     with lumberjack.connect(receiver.url) as writer:
         writer.try_send([b"{}"])
         receiver.receive(timeout=TIME).ack()
@@ -148,7 +148,7 @@ async def test_a_link_of_asyncio_too():
             assert lost.value.messages == LEFT
 
 
-def test_what_is_kept_on_the_disk_is_no_loss(tmp_path, caplog):
+def test_messages_kept_on_the_disk_are_no_loss(tmp_path, caplog):
     with relink.listen(ORDERS) as listener:
         state = tmp_path / "state"
         with relink.connect(listener.url, state=state) as link:
@@ -166,7 +166,7 @@ def test_what_is_kept_on_the_disk_is_no_loss(tmp_path, caplog):
     assert warned(caplog) == []
 
 
-def test_a_connection_of_bpmux_that_has_to_be_cut_off_says_what_was_open():
+def test_a_connection_of_bpmux_that_has_to_be_cut_off_names_its_open_entities():
     said = r"did not end within 0\.2 s .*: 1 streams and 1 requests of this end's and 0 and 0 of"
     with bpmux.listen("bpmux://127.0.0.1:0") as listener:
         with pytest.raises(LinkTimeout, match=said):  # noqa: SIM117

@@ -1,4 +1,4 @@
-"""How waits of asyncio are woken: by one descriptor for each loop, whatever becomes of both."""
+"""The waker of asyncio's waits: one descriptor for each loop, also when either ends early."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ def peers() -> Iterator[tuple[bpmux.Connection, bpmux.Connection]]:
 
 @asynccontextmanager
 async def waiting(far: bpmux.Connection) -> AsyncIterator["asyncio.Task[Any]"]:
-    """A task that waits for what its peer begins."""
+    """A task that waits for its peer's next opening."""
     task = asyncio.create_task(aio.Connection(far._core).accept())
     await asyncio.sleep(0)
     assert not task.done()
@@ -93,7 +93,7 @@ async def test_a_wait_that_is_over_time_takes_nothing() -> None:
         assert response.response(timeout=TIME) == b"answer"
 
 
-async def test_what_is_there_is_not_waited_for() -> None:
+async def test_a_result_that_is_ready_is_not_waited_for() -> None:
     with peers() as (near, _):
         near.abort()
         near.wait_ended(timeout=TIME)
@@ -153,7 +153,7 @@ Closed = tuple[Callable[[], object], list["asyncio.Task[None]"]]
 def closed_with_waits(connection: bpmux.Connection, count: int) -> Closed:
     """A loop that was closed while waits stood: its waker, while there is one, and its tasks."""
     loop = asyncio.new_event_loop()
-    # Its tasks are never told of its end: that is what this is about.
+    # Its tasks never learn of its end: this is the subject of the test.
     loop.set_exception_handler(lambda *_: None)
     end = aio.Connection(connection._core)
     tasks = [loop.create_task(end.wait_ended()) for _ in range(count)]
