@@ -227,3 +227,9 @@ def test_every_page_of_the_docs_is_linked() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text("utf-8")
     for page in pages()[1:]:
         assert str(page.relative_to(ROOT / "docs")) in navigation
+
+
+def test_make_help_names_every_target() -> None:
+    targets = re.findall(r"(?m)^\.PHONY: (\S+)$", (ROOT / "Makefile").read_text("utf-8"))
+    listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert re.findall(r"(?m)^  make (\S+) +\S", listed.stdout) == targets
