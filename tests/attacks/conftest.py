@@ -1,4 +1,4 @@
-"""The programs and the harness stand beside the tests."""
+"""Makes the programs and the harness importable from the tests."""
 
 import sys
 from pathlib import Path

@@ -27,7 +27,7 @@ URLS = (
 MIB = wire.MIB
 
 BASE = 60
-"""MiB of a receiver that has nothing to do."""
+"""MiB of an idle receiver."""
 
 TOOLS = 64
 """MiB of read buffers, of inflating envelopes, and of memory that the allocator keeps."""
@@ -47,7 +47,7 @@ def resident(pid: int) -> float:
 
 
 def percentile(values: list[float], part: float) -> float:
-    """The value below which this part of them lies, by the nearest rank."""
+    """The quantile of the values, by the nearest rank."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
 
@@ -56,7 +56,7 @@ class Receiver:
     """``ackline receive`` of all protocols, in a process of its own."""
 
     def __init__(self, directory: Path, *options: str, urls: Sequence[str] = URLS) -> None:
-        """Starts it and waits until it listens."""
+        """Starts the receiver and waits until it listens."""
         directory.mkdir(parents=True, exist_ok=True)
         self.spool = directory / "spool"
         self._errors = (directory / "errors").open("wb")
@@ -138,12 +138,12 @@ class Receiver:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Ends it, whatever has happened."""
+        """Ends the receiver in any case."""
         self.stop()
 
 
 class Good(threading.Thread):
-    """A sender that does everything right: ten events each 20 ms, of another address."""
+    """A well-behaved sender: ten events each 20 ms, from another address."""
 
     def __init__(self, port: int) -> None:
         """Begins at once."""
@@ -174,7 +174,7 @@ class Good(threading.Thread):
             peer.close()
 
     def between(self, begin: float, end: float) -> list[float]:
-        """How long its windows took that it sent in this time."""
+        """Latencies of the windows that it sent in this time."""
         return [took for begun, took in self.latencies if begin <= begun < end]
 
 
@@ -212,7 +212,7 @@ class Figures:
 def run(
     receiver: Receiver, memory: int, attacks: list[tuple[str, str, int]], seconds: float
 ) -> Figures:
-    """Has programs, each a name, its protocol and a seed, attack together beside a good sender.
+    """Runs several programs at once (name, protocol and seed of each) beside a good sender.
 
     A second good sender delivers to a receiver that nobody attacks: it waits for its turn of a
     core as the first one does, and for nothing else.
@@ -280,7 +280,7 @@ SLACK = 6
 
 
 def check(figures: Figures, *, within: float = 0.05) -> None:
-    """Every promise of docs/security.md that the figures can break.
+    """Asserts the promises of docs/security.md about these figures.
 
     Args:
         figures: The measured figures.

@@ -1,4 +1,4 @@
-"""The attacks: each a peer of its own process that does its worst for a while.
+"""The attacks: each is a hostile peer in a process of its own, for a limited time.
 
 Run as ``python programs.py NAME PORT SECONDS SEED``. The lines that it prints help to see why a
 test failed.
@@ -35,7 +35,7 @@ class Attack:
         return time.monotonic() < self.until
 
     def flood(self, peer: socket.socket, pieces: Iterator[bytes]) -> int:
-        """Sends until the time is over, or the receiver has enough; answers are not read."""
+        """Sends until the time is over or the receiver ends the connection; answers are not read."""
         sent = 0
         try:
             for piece in pieces:

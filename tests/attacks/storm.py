@@ -1,4 +1,4 @@
-"""Attacks drawn by chance, one to three at once, round after round.
+"""Random attacks, one to three at once, round after round.
 
 ``python storm.py SECONDS [SEED]``. Each round has a receiver of its own and is checked as the tests
 check theirs. The first round that breaks a promise ends the run; its seed repeats it.

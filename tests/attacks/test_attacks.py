@@ -39,10 +39,10 @@ def test_an_attack_costs_its_budget_and_nothing_more(name: str, tmp_path: Path) 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("seed", [seed for seed in range(20) if len(drawn(seed)) > 2][:2])
 def test_attacks_together_cost_their_budget_and_nothing_more(seed: int, tmp_path: Path) -> None:
-    """As `make attack` has them, which goes on with other seeds."""
+    """The first rounds of `make attack`, which goes on with other seeds."""
     with harness.Receiver(tmp_path, "--memory", str(MEMORY)) as receiver:
         figures = harness.run(receiver, MEMORY, drawn(seed), SECONDS)
-        # Three keep both cores of a small machine.
+        # Three attacks keep both cores of a small machine busy.
         harness.check(figures, within=0.5)
         assert receiver.stop() == os.EX_OK
 

@@ -1,4 +1,4 @@
-"""A process that may open few files: connections leave some to the spool and to journals."""
+"""A process with few descriptors: connections leave some of them to the spool and journals."""
 
 import contextlib
 import os
@@ -17,9 +17,9 @@ FILES = 256
 
 @pytest.fixture
 def few_files() -> Iterator[None]:
-    """Processes that are started meanwhile may open 256 files, this one as many as before."""
+    """Limits processes that start in this block to 256 open files, and not this one."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # The command raises its soft limit as far as the hard one lets it.
+    # The command raises its soft limit up to the hard one.
     start = harness.subprocess.Popen
 
     def limited(*arguments: object, **options: object) -> object:

@@ -73,7 +73,7 @@ class Peer:
         self._given = self._sent = 0
 
     def opens(self, duplexes: int) -> list[int]:
-        """Opens so many."""
+        """Opens that many entities."""
         ids = []
         for _ in range(duplexes):
             ids.append(self._end.free_id())
@@ -81,7 +81,7 @@ class Peer:
         return ids
 
     def turn(self, more: Callable[[Connection], int]) -> None:
-        """Writes more, as soon as what it wrote before has left."""
+        """Writes more as soon as earlier bytes have left."""
         with contextlib.suppress(BlockingIOError):
             self._end.receive(0, self._socket.recv(1 << 16))
         while self._end.poll_event():
@@ -108,12 +108,12 @@ class Peer:
         return True
 
     def close(self) -> None:
-        """Goes."""
+        """Ends the connection."""
         self._socket.close()
 
 
 def writes(duplexes: list[int]) -> Callable[[Connection], int]:
-    """A message on each."""
+    """Sends a message on each entity."""
 
     def write(end: Connection) -> int:
         for one in duplexes:
@@ -245,7 +245,7 @@ def test_one_peer_that_opens_all_leaves_places_to_others() -> None:
 @pytest.mark.alone
 @pytest.mark.timeout(120)
 def test_a_peer_that_fills_the_room_slows_nobody_and_is_ended_at_twice_of_it() -> None:
-    """It takes nothing: alone it waits, and when others bring more it is the one that goes."""
+    """It reads nothing: alone it waits, and under pressure of others it is the one that is ended."""
     options = ("--memory", "4MiB", "--max-payload-bytes", "512KiB")
     with (
         serving(*options) as (_, url, port, _),
@@ -271,7 +271,7 @@ def test_a_peer_that_fills_the_room_slows_nobody_and_is_ended_at_twice_of_it() -
 @pytest.mark.alone
 @pytest.mark.timeout(120)
 def test_a_client_that_takes_short_answers_does_not_wait_for_those_that_take_none() -> None:
-    """40 peers ask for a megabyte each, take nothing, and are there again as soon as they go."""
+    """40 peers request a megabyte each, read nothing, and reconnect as soon as they are ended."""
     with serving("--memory", "64MiB") as (_, url, port, _), bpmux.connect(url) as good:
         for _ in range(10):
             good.call(b"quick", timeout=10)

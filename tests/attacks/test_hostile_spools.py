@@ -1,4 +1,4 @@
-"""Spool files that somebody made to harm a reader: their numbers lie, their checksums are right.
+"""Hostile spool files: their numbers are wrong, their checksums are right.
 
 Each reading ends with the events or with an error that names the file and a place in it. No reading
 ends the process, and none takes more memory than its option says.
@@ -145,7 +145,7 @@ for directory in sys.argv[1:]:
 
 
 def read_all(directories: list[Path]) -> list[dict[str, Any]]:
-    """Events or error of each reader of each spool, in a process that it may end."""
+    """Events or error of each reader of each spool, in a process of its own."""
     done = subprocess.run(
         [sys.executable, "-c", READ, *map(str, directories)],
         capture_output=True, text=True, timeout=DEADLINE, check=False,
@@ -293,7 +293,7 @@ def measured(directory: Path, way: str, threads: int, memory: int = 0) -> tuple[
 
 @pytest.fixture(scope="module")
 def bombs(tmp_path_factory):
-    """Eight blocks of 300 MB in a group of some kilobytes; each says that it has one byte."""
+    """Eight blocks of 300 MB in a group of some kilobytes; the header of each claims one byte."""
     directory = tmp_path_factory.mktemp("bombs") / "spool"
     forged = Forged(directory, 8 * 300)
     frame = b"2J" + struct.pack(">II", 1, 1_000_000) + bytes(1_000_000)

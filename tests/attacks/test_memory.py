@@ -1,4 +1,4 @@
-"""Addresses that hold the memory with windows which hardly come on, and a good sender."""
+"""Addresses that hold the memory with very slow windows, and a good sender."""
 
 import contextlib
 import threading
@@ -74,7 +74,7 @@ def test_large_windows_of_a_good_sender_come_through(
                     begun = time.monotonic()
                     good.sendall(window)
                     while wire.received(good, 6) != b"2A\0\0\0\x14":
-                        pass  # It is told that the receiver is at work.
+                        pass  # It gets keepalives.
                     took.append(time.monotonic() - begun)
                     time.sleep(0.02)
         except (OSError, EOFError) as error:

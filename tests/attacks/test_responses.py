@@ -1,4 +1,4 @@
-"""Peers of `bpmux.serve` that ask and ask and give no credit for the responses."""
+"""Peers of `bpmux.serve` that send requests and give no credit for the responses."""
 
 import contextlib
 import socket
@@ -50,7 +50,7 @@ def served(memory: int = MEMORY) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 def asks_on(port: int, source: str, is_over: threading.Event) -> None:
-    """Asks as fast as it may, and takes no response."""
+    """Sends requests as fast as it may, and takes no response."""
     end = Connection(0, {})
     with contextlib.closing(wire.connected(port, source)) as peer:
         peer.settimeout(0.05)
@@ -95,7 +95,7 @@ def test_responses_that_nobody_takes_cost_the_memory_and_nothing_more() -> None:
 
 
 def is_over(peer: socket.socket) -> bool:
-    """Whether the other end has ended; what came is dropped."""
+    """Whether the other end has ended; its bytes are dropped."""
     peer.setblocking(False)
     try:
         while data := peer.recv(1 << 16):

@@ -1,4 +1,4 @@
-"""One host that would hold all connections, or come faster than all others together."""
+"""One host that tries to take all connections, or the whole accept rate."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Every option that README and docs name exists, and every option stands on a page."""
+"""Every option in README and docs exists, and every option is on a page."""
 
 import inspect
 import re

@@ -1,4 +1,4 @@
-"""How a protocol is added, as docs/architecture.md lists it, held to those that are built."""
+"""The list in docs/architecture.md of a new protocol's files, compared with the built ones."""
 
 import re
 from pathlib import Path
@@ -18,7 +18,7 @@ OLDEST = {
         "python/ackline/_NAME_core.pyi",
     }
 }
-"""The parts of the oldest protocol that stand elsewhere."""
+"""The parts of the oldest protocol that are elsewhere."""
 ITS_OWN = {
     "crates/ackline/examples/rpc_and_streams.rs",
     "python/ackline/cli/call.py",

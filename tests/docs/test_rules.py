@@ -1,4 +1,4 @@
-"""The table of rules on a protocol's page: every rule by its number, and files that are there."""
+"""The table of rules on a protocol's page: every rule by its number, and existing files."""
 
 import re
 from pathlib import Path

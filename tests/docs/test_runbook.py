@@ -210,7 +210,7 @@ def take_away(url: str, spool: Path) -> None:
 
 
 def replace_writer(url: str, spool: Path) -> None:
-    """Opens the spool as another machine does, whose lock is not seen here."""
+    """Opens the spool like another machine whose lock is invisible here."""
     send(url, 100, 10)
     other = spool.with_name("other")
     shutil.copytree(spool, other, ignore=shutil.ignore_patterns("lock", "reserve"))

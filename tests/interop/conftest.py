@@ -132,7 +132,7 @@ class Receiver:
 
 @pytest.fixture
 def receive() -> Iterator[Callable[..., Receiver]]:
-    """Start receivers; each is ended with the test, and its memory is judged."""
+    """Start receivers; each is ended with the test, and its memory is checked."""
     with contextlib.ExitStack() as started:
 
         def start(*arguments: str, **options: Any) -> Receiver:

@@ -102,7 +102,7 @@ def receiver(receive: Receive, tmp_path: Path) -> Any:
 
 @contextlib.contextmanager
 def others_go_on(receiver: Any) -> Iterator[None]:
-    """Somebody else is connected all the time, and is served at the end."""
+    """Another peer is connected all the time, and is served at the end."""
     with bpmux.connect(receiver.url) as other:
         yield
         sink = other.open_sink(timeout=20)

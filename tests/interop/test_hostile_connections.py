@@ -36,7 +36,7 @@ def many_files() -> Iterator[int]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = IDLE + HALF_OPEN + 1_000
     if hard != resource.RLIM_INFINITY and hard < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, wanted))  # root may
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, wanted))  # root may raise it
     else:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
     yield wanted

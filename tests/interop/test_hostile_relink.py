@@ -22,7 +22,7 @@ def test_channels_that_stay_open_are_charged_to_the_memory(
         line = receiver.wait("refused", lambda line: line["option"] == "--memory", timeout=60)
         assert line["code"] == "relink.limit_exceeded"
         assert 0 < line["limit"] < line["value"] <= 2 << 20
-        # Somebody else has channels free of charge.
+        # Another peer has channels free of charge.
         with relink.connect(receiver.url) as other:
             for channel in range(100):
                 last = other.send(channel, b"x")

@@ -36,7 +36,7 @@ def test_ferro_lumberjack(
     assert int(done.stdout) == len(CORPUS)
     events = events_of(spool)
     assert [event["payload"] for event in events] == CORPUS
-    # One count for all windows of a client: the ack is the last number, not how many there were.
+    # One count for all windows of a client: the ack is the last number, not the number of events.
     assert [event["sequence"] for event in events] == list(range(1, len(CORPUS) + 1))
     assert receiver.stop() == 0
 
@@ -45,7 +45,7 @@ def test_ferro_lumberjack(
 def test_npm_lumberjack_protocol(
     receive: Receive, spool: Path, events_of: EventsOf, tls: Tls, events: int, window: int
 ) -> None:
-    # It announces a window once per connection and never says that a part of it is all there is.
+    # It announces a window once per connection and never marks the end of a shorter one.
     receiver = receive("--spool", str(spool), "--tail-idle", "0.3", url=tls.listen_url())
     sent = [
         {"line": f"ligne {n} é\t\u0001" + "x" * (n % 500), "host": "h", "n": str(n)}

@@ -24,7 +24,7 @@ def logstash(peer: socket.socket, version: bytes, numbers: list[int]) -> None:
 
 
 def go_lumber(peer: socket.socket, version: bytes, numbers: list[int]) -> None:
-    """How many there were."""
+    """The number of events."""
     peer.sendall(ack(len(numbers), version))
 
 

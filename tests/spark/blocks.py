@@ -86,7 +86,7 @@ def session(directory: Path, worker_bytes: int) -> SparkSession:
 
 
 def address_space(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Answer the limit of the worker in which this runs."""
+    """Return the limit of the worker in which this runs."""
     import resource
 
     import pyarrow as pa
@@ -120,7 +120,7 @@ def drain(spark: SparkSession, directory: Path, batch_bytes: int) -> list[tuple[
 
 
 def main() -> int:
-    """Read the command line, fill, drain, and tell."""
+    """Read the command line, fill, drain, and print the result."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--events", type=int, default=2048)
     parser.add_argument("--event-bytes", type=size, default=size("1MiB"))

@@ -68,7 +68,7 @@ def receive() -> Iterator[Callable[..., Receiver]]:
 
 @pytest.fixture
 def replaced() -> Callable[[Path, Path], None]:
-    """Put a copy of a directory in the place of another."""
+    """Replace a directory by a copy of another."""
 
     def replace(directory: Path, copy: Path) -> None:
         shutil.rmtree(directory)

@@ -80,7 +80,7 @@ def test_a_damaged_group_is_left_out_alone_and_the_mark_passes_it(
     (line,) = (receiver.spool / GAPS).read_text().splitlines()
     note = json.loads(line)
     assert (note["from"], note["to"], note["reason"]) == (20, 30, "spool.corrupt")
-    # The same batch once more is the same batch.
+    # A repeated batch is the same batch.
     for file in list((query.checkpoint / "commits").iterdir()):
         file.unlink()
     shutil.rmtree(query.table)

@@ -199,7 +199,7 @@ def test_a_quarantine_that_does_not_exist_yet_is_waited_for(tmp_path: Path) -> N
     quarantine = tmp_path / "quarantine"
     quarantine.mkdir()
     for half in (None, "spool.json", "durable"):
-        # Nor is one that its receiver is just making.
+        # The same holds for one that its receiver is creating.
         if half is not None:
             (quarantine / half).touch()
         spools = open_spools([str(tmp_path)], "quarantine")

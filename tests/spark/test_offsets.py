@@ -274,7 +274,7 @@ def test_a_time_is_a_constant_of_the_options_and_found_once() -> None:
     tracker = Tracker(30, None)
     assert tracker.initial() == {"v": 1, "start": "timestamp:1970-01-01T00:00:00.000030Z"}
     assert tracker.latest(spools(spool), tracker.initial(), ALL) == at(a=(30, 40))
-    # A spool that a checkpoint knows goes on where it stands.
+    # A spool in a checkpoint goes on at its offset.
     assert Tracker(30, None).latest(spools(spool), at(a=(5, 10)), ALL) == at(a=(10, 40))
 
 

@@ -82,7 +82,7 @@ def test_checkpoint_rolled_back_by_two_batches_loses_and_doubles_nothing(
         for kind in ("offsets", "commits"):
             (query.checkpoint / kind / str(number)).unlink()
             (query.checkpoint / kind / f".{number}.crc").unlink(missing_ok=True)
-    # The table skips batches 2 and 3, which it has: were they larger now, events would be lost.
+    # The table skips batches 2 and 3, which it has: if they were larger now, events would be lost.
     receiver.send(numbered(120, 80))
     query.drain()
     assert query.positions() == list(range(200))
@@ -194,7 +194,7 @@ def test_a_tail_and_a_consumer_at_latest_take_nothing_from_one_that_stands_still
 
 
 def stored(sender: LumberjackSender, events: list[bytes]) -> bool:
-    """Send a window; whether it was acknowledged before the sender lost patience."""
+    """Send a window; return whether it was acknowledged before the sender's timeout."""
     sender.send(events)
     try:
         sender.acknowledged()

@@ -68,7 +68,7 @@ def positions(reader: Any, *offsets: Offset) -> list[int]:
 
 
 def with_a_gap(receive: Receive, spool: Path) -> Receiver:
-    """Fill a spool beyond its budget, its consumer keeping pace, until a segment is retired."""
+    """Fill a spool beyond its budget while its consumer keeps up, until a segment is retired."""
     receiver = receive(spool, arguments=SMALL_SEGMENTS)
     view = _core.Spool(str(spool))
     while view.first_kept() == 0:
@@ -80,7 +80,7 @@ def with_a_gap(receive: Receive, spool: Path) -> Receiver:
 
 @pytest.fixture
 def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let little work be worth a task."""
+    """Give small ranges a task of their own."""
     monkeypatch.setattr(source, "MIN_TASK_BYTES", 1)
     monkeypatch.setattr(tasks, "MIN_TASK_BYTES", 1)
 
@@ -124,7 +124,7 @@ def test_as_many_tasks_as_the_option_says_or_one_for_each_core(
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
     receiver = receive(tmp_path / "spool")
-    # One group for each: how the receiver puts windows together is its matter.
+    # One group for each: the receiver may join windows otherwise.
     for first in range(0, 1200, 50):
         receiver.send(numbered(first, 50))
     end = at(receiver, 0, 1200)

@@ -1,4 +1,4 @@
-"""A spool that was put back from a backup and has gone on: the epochs of the offsets tell."""
+"""A spool that was restored from a backup and has gone on: the epochs of offsets reveal it."""
 
 from __future__ import annotations
 

@@ -412,7 +412,7 @@ def test_a_batch_that_failed_midway_comes_again_and_is_recognised(
     query = start(frame(), tmp_path / "checkpoint", url(sink), **options)
     with pytest.raises(Exception, match="broken midway"):
         query.awaitTermination(100)
-    # Events that it has received and not landed are in its way yet.
+    # Events that it has received and not landed still delay its end.
     sink.stop()
     partly = durable(sink.spool)
     sink.start()

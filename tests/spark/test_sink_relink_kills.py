@@ -136,7 +136,7 @@ def test_no_row_of_a_killed_task_is_seen(stream: Stream, at: str, master: str) -
 
     def holds(one: Connection, frame: dict[str, Any]) -> bool:
         rows[one.link] += of_second_batch(frame)
-        # In the midst of its rows, or where it only waits to hear that all of them are there.
+        # In the middle of its rows, or while it waits for the answer that all have arrived.
         count = rows[one.link]
         is_there = count == 50 if at == "rows" else count > 0 and frame["type"] == "ping"
         if is_there and not chosen:

@@ -1,4 +1,4 @@
-"""The limits of a transaction to Relink: told before a row is sent, refused as a whole.
+"""The limits of a transaction to Relink: announced before a row is sent, refused as a whole.
 
 Both ends have all their defaults unless a test says otherwise.
 """
@@ -149,7 +149,7 @@ def test_a_listener_in_python_tells_its_window_too() -> None:
 
 @contextlib.contextmanager
 def silent_listener() -> Iterator[str]:
-    """A listener of another house: it answers one ping and tells no limit."""
+    """A listener of another implementation: it answers one ping and announces no limit."""
 
     def serve() -> None:
         one, _ = server.accept()

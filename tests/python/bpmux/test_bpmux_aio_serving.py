@@ -156,7 +156,7 @@ async def test_serve_ends_with_its_connection() -> None:
         assert await near.call(b"asked", timeout=TIME) == b"asked"
         far.abort()
         await asyncio.wait_for(serving, TIME)
-        # There is nothing to serve then.
+        # No connection is open then.
         await asyncio.wait_for(far.serve(on_request=echo), TIME)
         with pytest.raises((LinkClosed, UsageError)):
             await far.accept(timeout=TIME)

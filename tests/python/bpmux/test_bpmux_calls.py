@@ -109,7 +109,7 @@ def drain(serve: Serve, then: Callable[[], object]) -> Callable[..., Any]:
 
 @contextmanager
 def at_end(then: Callable[[], object]) -> Iterator[None]:
-    """Lets handlers go where a test fails, too."""
+    """Releases handlers also when a test fails."""
     try:
         yield
     finally:
@@ -117,7 +117,7 @@ def at_end(then: Callable[[], object]) -> Iterator[None]:
 
 
 def send_and_close(sink: bpmux.Sink | bpmux.Duplex) -> None:
-    """Either may hear that the sink is refused."""
+    """Either call may raise the refusal of the sink."""
     sink.send(b"message")
     sink.close(timeout=TIME)
 
@@ -361,7 +361,7 @@ def test_given_up_calls_of_tasks_are_cancelled(how: str) -> None:
 
     with by_tasks(on_request=answer, on_error=told.append) as near:
         responses = [near.request(b"stuck") for _ in range(100)]
-        # As many run as may, and the others wait.
+        # As many handlers run as may, and the others wait.
         wait_for(lambda: len(begun) == 64)
         if how == "cancelled":
             for response in responses:

@@ -228,7 +228,7 @@ def test_the_end_of_a_program_of_asyncio_is_told_before(error: BaseException) ->
     thread = threading.Thread(target=run)
     thread.start()
     near = bpmux.connect(url.result(timeout=TIME))
-    # Its close may be overtaken by the end of the program.
+    # The end of the program may overtake its close.
     with pytest.raises((RequestClosed, LinkClosed, ConnectionError)):
         near.call(b"question", timeout=TIME)
     thread.join(TIME)
@@ -260,7 +260,7 @@ def test_a_listener_goes_on_when_on_error_fails() -> None:
             serving = asyncio.create_task(listener.serve(on_request=echo, on_error=on_error))
             host, port = listener.url.removeprefix("bpmux://").split(":")
             _, rude = await asyncio.open_connection(host, int(port))
-            # A chunk that there is not.
+            # A chunk that does not exist.
             rude.write(b"\x8c")
             await asyncio.wait_for(failed.wait(), TIME)
             async with aio.connect(listener.url) as near:

@@ -377,7 +377,7 @@ def test_a_limit_of_the_peer_is_enforced(side: str, option: str, most: int) -> N
 
 
 def within(end: bpmux.Connection, option: str, value: int) -> None:
-    """Begins something that is so much."""
+    """Opens an entity of that size."""
     if option == "max_payload_bytes":
         KEPT.append(end.request(bytes(value)))
     elif option == "max_entities":
@@ -637,7 +637,7 @@ def test_both_ends_prove_their_identity(site: Pki) -> None:
 
 
 def is_refused(url: str, **options: Any) -> bool:
-    """Whether a connector is told so: when it connects, or by its connection's end."""
+    """Whether a connector gets this error: when it connects, or at its connection's end."""
     try:
         near = bpmux.connect(url, **options)
     except TransportError:

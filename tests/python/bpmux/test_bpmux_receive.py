@@ -117,7 +117,7 @@ def killed_again_and_again(tmp_path: Path, *, kills: int, count: int) -> None:
     try:
         running = [pool.submit(one.run) for one in senders]
         for killing in range(1, kills + 1):
-            # Some of every sender's is acknowledged by each of them.
+            # Each of them acknowledges some messages of every sender.
             least = killing * count // (2 * kills)
             wait_until(lambda: all(len(one.kept) >= least for one in senders), "some are kept")  # noqa: B023
             time.sleep(chance.uniform(0.0, 0.05))  # any moment will do
@@ -354,7 +354,7 @@ def test_every_receiver_option_of_rust_exists_on_the_command_line_and_by_name():
     link = fields("ackline/src/bpmux/options.rs", "LinkOptions") - {"credit", "limits"}
     limits = {"max_payload_bytes", "max_entities", "max_requests"}
     credit = {"credit_floor", "credit_ceiling", "credit_budget"}
-    # A receiver sends next to nothing, and keeps whole messages.
+    # A receiver sends almost nothing, and keeps whole messages.
     wanted = (own | link | limits | credit) - {"chunk_size", "send_bytes", "parts"}
     assert len(fields("bpmux/src/limits.rs", "Limits")) == len(limits)
     assert wanted <= set(inspect.signature(receive).parameters)

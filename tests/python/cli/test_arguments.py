@@ -1,4 +1,4 @@
-"""An argument that is no number of its kind is refused by its name, its value and the limits."""
+"""An argument that is no valid number is refused with its name, its value and the limits."""
 
 import re
 from collections.abc import Callable

@@ -619,7 +619,7 @@ def test_send_numbers_events_as_it_is_told(tmp_path, receiver):
 
 @contextlib.contextmanager
 def a_host_that(answers: bytes) -> Iterator[tuple[str, list[float]]]:
-    """A peer that answers all that comes with these bytes; when it was connected to."""
+    """A peer that answers all input with these bytes, and the times of its connections."""
     times: list[float] = []
 
     def serve(peer: socket.socket) -> None:

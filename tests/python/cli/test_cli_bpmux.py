@@ -139,7 +139,7 @@ def test_control_characters_of_a_peer_are_escaped() -> None:
 def test_a_peer_that_wants_no_requests_ends_with_3() -> None:
     def serve(connection: bpmux.Connection) -> None:
         connection.cancel(b"only streams here")
-        # One that came before is closed too.
+        # An earlier one is closed too.
         for incoming in connection:
             assert isinstance(incoming, bpmux.Request)
             incoming.close(b"only streams here")
@@ -430,7 +430,7 @@ def test_a_violation_behind_the_end_of_the_top_level_is_told_too(echo: Echo) -> 
 
 
 OPENED = 60_000
-"""Sinks of a flood; each left 1.3 KiB behind once, while the loop saw to nothing else."""
+"""Sinks of a flood; each once leaked 1.3 KiB while the loop did nothing else."""
 
 
 @pytest.mark.alone
@@ -444,7 +444,7 @@ def test_a_client_that_opens_and_closes_without_end_takes_no_memory_and_holds_no
         flood = threading.Thread(target=peer.sendall, args=[open_and_close(OPENED)])
         flood.start()
         while (line := server.next("stats"))["sinks"] < OPENED:
-            # It has its turn meanwhile.
+            # It gets its turn meanwhile.
             assert other.call(b"quick", timeout=5) == b"quick"
         flood.join(DEADLINE)
         assert line["connections"] == 2, server.lines[-3:]

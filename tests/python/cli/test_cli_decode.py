@@ -113,7 +113,7 @@ def plain(value: object) -> object:
 
 
 def test_every_chunk_of_bpmux_is_read_as_its_vector_says():
-    """Each with all of its bytes explained, whatever its form."""
+    """Every form of a frame has all of its bytes explained."""
     vectors = json.loads((VECTORS / "bpmux" / "frames.json").read_text())["vectors"]
     sound = [one for one in vectors if "frames" in one and isinstance(one["hex"], str)]
     data = bytes.fromhex("".join(one["hex"] for one in sound))

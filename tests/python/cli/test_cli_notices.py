@@ -132,7 +132,7 @@ def test_a_stop_at_a_full_budget_is_no_error(tmp_path, receiver, url, fills, dra
         Spool(tmp_path / "spool").add_consumer("lake", 0)
     peers = fills(running)
     running.process.send_signal(signal.SIGTERM)
-    # Where nobody can make room it does not wait for that.
+    # If no consumer can make room, it does not wait for room.
     out, err = running.process.communicate(timeout=DEADLINE)
     assert running.process.returncode == 4
     assert json.loads(out.splitlines()[-1])["unacked_windows"] > 0
@@ -153,7 +153,7 @@ def refuse(url: str, count: int) -> None:
 
 
 def told(text: str) -> int:
-    """How many refusals a text tells of, shown or counted."""
+    """The number of refusals in a text, shown or counted."""
     hidden = HIDDEN.findall(text)
     assert hidden, text
     shown = [line for line in text.splitlines() if "refused" in line and not HIDDEN.search(line)]

@@ -125,7 +125,7 @@ def test_a_message_that_never_can_be_admitted_ends_the_sending_with_its_size(lim
     receiver = RunningReceiver(ANY, "--spool", str(tmp_path / "spool"), *limit)
     try:
         file = lines(tmp_path, "small", "x" * 600_000, "behind it")
-        # Long before --timeout, and with waits that need not be long here.
+        # Long before --timeout, and with short waits.
         more = ("--json", "--timeout", "3600", "--backoff-max", "50ms")
         run = ackline("send", receiver.url, file, *more)
         told = json.loads(run.stdout)
@@ -150,7 +150,7 @@ def test_an_endpoint_may_have_no_name(tmp_path):
     assert first.url == f"{url}/"
     run = ackline("send", "--json", url, lines(tmp_path, "one", "two"))
     assert run.returncode == 0, run.stderr
-    # The bar stands as it was at the end.
+    # The bar keeps its last state.
     assert " 2 acked" in run.stderr
     with relink.connect(first.url, state=state) as link:
         key = link.key

@@ -1,4 +1,4 @@
-"""`ackline send` where something is late: the receiver, the next line, or the end."""
+"""`ackline send` with a late receiver, a late next line, or a late end."""
 
 import json
 import signal
@@ -18,7 +18,7 @@ AGAIN = ["--backoff-min", "50ms", "--backoff-max", "50ms"]
 
 @contextmanager
 def sending(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """`ackline send` with its pipes; it is ended at the latest with the block."""
+    """`ackline send` with its pipes; it ends with the block at the latest."""
     process = subprocess.Popen(
         [sys.executable, "-m", "ackline.cli", "send", *arguments],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

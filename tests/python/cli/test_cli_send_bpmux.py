@@ -37,7 +37,7 @@ def listening(
     url: str = "bpmux://127.0.0.1:0",
     **options: str,
 ) -> Iterator[tuple[str, list[Got]]]:
-    """A listener that reads every sink; `look` is told of each before it is read."""
+    """A listener that reads every sink, and calls `look` for each before it reads it."""
 
     def serve(connection: bpmux.Connection) -> None:
         try:
@@ -231,7 +231,7 @@ def test_only_unacknowledged_sinks_are_sent_again(tmp_path: Path) -> None:
 
 def test_a_receiver_that_takes_nothing_new_is_left_in_order(tmp_path: Path) -> None:
     def look(connection: bpmux.Connection, _: object) -> None:
-        # As at its age. It may have been cancelled for the sink before.
+        # As at its maximum age. The earlier sink may have caused the cancel already.
         with suppress(AcklineError):
             connection.cancel()
 

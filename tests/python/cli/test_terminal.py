@@ -24,7 +24,7 @@ ACTS = (
     "\x1b[2J\x1b]0;owned\x07\r\x08\x7f\x9b31m\x85\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e"
 )
 ACTS += "\u2066\u2067\u2068\u2069\u2028\u2029\ufeff\U000e0041"
-"""Characters that a terminal acts on, or that turn the writing round."""
+"""Control characters, and marks that reverse the direction of text."""
 FORBIDDEN = set(ACTS) - set("[2J]0;owned31m")
 
 
@@ -68,9 +68,9 @@ def check_harmless(text: str) -> None:
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A spool of events with all of it in names and in values."""
+    """A spool of events with all of these characters in names and in values."""
     directory = tmp_path_factory.mktemp("terminal") / "spool"
-    # JSON has no raw C0 in its texts; everything else may stand there as it is.
+    # JSON forbids raw C0 in strings; all other characters may be unescaped.
     raw = "".join(one for one in ACTS if one >= " ")
     event = json.dumps({"name" + raw: raw, "x\u001by": ACTS}, ensure_ascii=False).encode()
     with (

@@ -59,7 +59,7 @@ def test_the_corpus_gets_the_same_verdict() -> None:
 
 
 def generated(random: random.Random, *, version: bytes, depth: int = 0) -> bytes:
-    """A frame, mostly sound."""
+    """A frame, mostly valid."""
     kind = random.choice("WJJJDDDCC" if depth == 0 else "WJJJDDD")
     if kind == "W":
         return version + b"W" + struct.pack(">I", random.choice([0, 1, 2, 3, 5]))
@@ -114,7 +114,7 @@ def test_generated_and_damaged_bytes_get_the_same_verdict(seed: int) -> None:
         assert same(ours, theirs), (ours, theirs, data.hex(), limits)
         name = ours if isinstance(ours, str) else "frames"
         verdicts[name] = verdicts.get(name, 0) + 1
-    # The corpus is worth something: it reaches the rules.
+    # The corpus is useful: it reaches the rules.
     assert len(verdicts) >= 10, verdicts
 
 

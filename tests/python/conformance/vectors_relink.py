@@ -258,7 +258,7 @@ class Endpoint:
     def shake_hands(
         self, connection: int, handshake: relink.Handshake, data: bytes
     ) -> tuple[bool, bytes]:
-        """Goes on with a handshake; whether there is more to do, and with which input."""
+        """Goes on with a handshake; returns whether there is more to do, and the input for it."""
         need, _ = handshake.receive(self.now, data)
         transport = self.transports[connection]
         while (event := handshake.poll_event()) is not None:

@@ -76,7 +76,7 @@ def test_a_forked_child_gets_errors_and_its_own_links_and_the_parents_live():
 @pytest.mark.alone
 @pytest.mark.parametrize("call", BLOCKED.values(), ids=BLOCKED.keys())
 def test_ctrl_c_ends_a_blocking_call_within_300_ms(call):
-    # The system may stop this process or that one for longer: one time of a few is enough.
+    # The system may suspend either process for longer: one success in a few tries is enough.
     assert any(seconds_to_an_end(call) < 0.3 for _ in range(5))
 
 

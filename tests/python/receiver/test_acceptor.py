@@ -133,7 +133,7 @@ def test_an_old_connection_ends_in_good_order() -> None:
         link.sendall(WINDOW + WINDOW[:9])
         listener.receive(timeout=DEADLINE).ack()
         assert read_ack(link) == ACK
-        time.sleep(0.3)  # older than it may become
+        time.sleep(0.3)  # past its maximum age
         link.sendall(WINDOW[9:])
         listener.receive(timeout=DEADLINE).ack()
         assert (read_ack(link), link.recv(1)) == (ACK, b"")
@@ -261,7 +261,7 @@ def test_a_peer_that_connects_during_a_restart_is_served(tmp_path: Path) -> None
         for number in (signal.SIGKILL, signal.SIGTERM):
             first.send_signal(number)
             first.communicate(timeout=DEADLINE)
-            # Nobody is there, and nobody is refused.
+            # No receiver runs, and no peer is refused.
             between = connect(url)
             between.sendall(WINDOW)
             first = inheriting(listener, tmp_path / "spool")
@@ -298,7 +298,7 @@ def test_an_inherited_socket_that_does_not_listen_is_passed_over(tmp_path: Path)
         _, err = process.communicate(timeout=DEADLINE)
     assert "link.inherited_unusable" in err
     assert "not listening" in err
-    # Its address is taken by a socket that takes nobody.
+    # Its address belongs to a socket that accepts no connections.
     assert process.returncode == 1
     assert not (tmp_path / "spool").exists()
 

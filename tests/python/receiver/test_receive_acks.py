@@ -106,7 +106,7 @@ def test_the_live_view_and_the_end_of_a_receiver(tmp_path, receiver):
     assert (stats["accepted"], stats["landed"], stats["state"]) == (5, 5, "ok")
     assert stats["bytes"] > 0  # as received
     assert stats["spool_bytes"] == Spool(path).bytes()
-    # The same numbers without asking the receiver, while it runs and no longer.
+    # The same numbers without a call to the receiver, only while it runs.
     seen = lines(path)[0]
     assert (seen["state"], seen["accepted"], seen["budget"]) == ("ok", 5, 100 << 20)
     assert seen["bytes"] == stats["spool_bytes"]

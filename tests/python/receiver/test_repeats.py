@@ -1,4 +1,4 @@
-"""Events are marked as sent before by the sender's identity and by how its connection had ended."""
+"""Repeats are marked by the sender's identity and the end of its previous connection."""
 
 import contextlib
 import socket
@@ -94,7 +94,7 @@ def test_over_tls_an_end_is_in_order_if_it_is_announced(pki, tmp_path, is_announ
                 peer.sendall(window(TICK))
                 assert peer.recv(6) == b"2A\0\0\0\x01"
                 if is_announced:
-                    # Its own end is not waited for.
+                    # The peer's end is not waited for.
                     with contextlib.suppress(ssl.SSLEOFError):
                         peer.unwrap()
             wait_until(lambda: not receiver.stats()["connections"], "the connection ends")

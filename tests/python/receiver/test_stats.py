@@ -1,4 +1,4 @@
-"""The numbers that links, writers and spools tell: each under its own name."""
+"""The stats of links, writers and spools: each number has its own name."""
 
 from support.commands import DEADLINE, RunningReceiver, wait_until
 

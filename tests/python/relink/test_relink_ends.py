@@ -119,7 +119,7 @@ def test_several_closes_at_once_all_return_the_unacknowledged_messages():
 
         with ThreadPoolExecutor(6) as pool:
             left = list(pool.map(closes, range(6)))
-        # One that comes when all is over has nothing to tell.
+        # A close after the end returns nothing.
         assert list(LEFT) in left
         assert all(one in (list(LEFT), []) for one in left)
         assert link.close() == []
@@ -145,7 +145,7 @@ def test_a_channel_that_is_named_several_times_waits_for_so_much_room():
             link.send_to([7] * 6, b"")
         assert refused.value.code == "too_often"
         link.send_many(3, [b"x"] * 4)
-        # One place is free on channel 3, and two are wanted.
+        # One message fits on channel 3, and two are sent.
         begin = time.process_time()
         with pytest.raises(LinkTimeout):
             link.send_to([1, 2, 3, 3], b"y", timeout=1.0)
@@ -184,7 +184,7 @@ def test_decisions_that_nobody_takes_end_reading_and_the_log_says_so_once(caplog
             (link.rollback if number % 2 else link.commit)(1, sent.sequence)
         waiting = "relink.decisions_wait"
         wait_until(lambda: waiting in caplog.text, "the link says that it reads nothing")
-        # It reads nothing: not even the answer to a ping comes.
+        # It reads nothing, so not even a ping is answered.
         with pytest.raises(LinkTimeout):
             link.ping(timeout=0.3)
         assert caplog.text.count(waiting) == 1

@@ -30,7 +30,7 @@ LIMITS = {
     "max_multicast_bytes",
 }
 SENDING = {"send_window", "send_bytes"}
-"""Nothing is sent by a receiver."""
+"""Options of sending, which a receiver does not do."""
 AT_ONCE = {"ack_window", "ack_delay"}
 """Options without a use in a receiver: it acknowledges kept messages at once, in groups."""
 
@@ -67,7 +67,7 @@ def arguments(function: Callable[..., object]) -> set[str]:
 
 @pytest.mark.parametrize("module", [relink, aio])
 def test_every_connector_option_of_rust_exists_in_python(module):
-    # The seed is for tests; certificates are asked for by listeners alone.
+    # The seed is for tests; only listeners ask for certificates.
     assert arguments(module.connect) == whole("ConnectOptions") - {
         "seed",
         "client_auth",
@@ -83,7 +83,7 @@ def test_every_listener_option_of_rust_exists_in_python(module):
 
 def test_every_receiver_option_of_rust_exists_on_the_command_line():
     wanted = whole("RelinkOptions", RECEIVE) - SENDING - AT_ONCE
-    # The URL says these, for both ends must agree on them.
+    # The URL sets these, because both ends must agree on them.
     assert wanted - PARAMETERS <= set(inspect.signature(receive).parameters)
     both = whole("ConnectOptions") | whole("ListenOptions")
     # Options that the receiver names otherwise: it waits for ever, keeps links in its spool, and

@@ -1,4 +1,4 @@
-"""Where a receiver's links are kept, as its operator sees it."""
+"""The directory of a receiver's links, from the operator's view."""
 
 import subprocess
 import sys

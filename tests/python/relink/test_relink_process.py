@@ -254,7 +254,7 @@ def test_a_state_directory_has_one_owner(tmp_path):
 
 
 def reopened(url: str, state: Path) -> relink.Link:
-    """The link of a state directory that is let go at any moment now."""
+    """The link of a state directory that another process is about to release."""
     found: list[relink.Link] = []
 
     def is_free() -> bool:
@@ -289,7 +289,7 @@ os.kill(os.getpid(), 9)
 
 
 def sent_on(url: str, state: Path, end: int, stage: str) -> int:
-    """From where a process sent that was killed once `send` had returned for all before `end`."""
+    """First number sent by a process that was killed after `send` had returned for all below `end`."""
     done = python(SENDS_ON, url, str(state), str(end), stage)
     assert done.returncode == -9, done.stderr
     return int(done.stdout)
@@ -309,7 +309,7 @@ def test_kept_messages_outlive_a_kill_and_the_next_process_knows_where_to_go_on(
                 seen.extend(message.payload for message in messages)
                 peer.consume_many(messages)
 
-        # All that was kept comes with the next process, also where it sends nothing more.
+        # The next process delivers all kept messages, also if it sends no more.
         assert sent_on(listener.url, state, 301, "link") == 300
         # A message that `send` took and nobody waited for may be gone: then it is sent again.
         begin = sent_on(listener.url, state, 5_000, "none")

@@ -132,7 +132,7 @@ def test_a_sender_killed_again_and_again_goes_on_with_its_file(tmp_path):
             assert sending.end()[0] == -signal.SIGKILL
         line = sent(*arguments)
         assert (line["events"], line["acked"]) == (count, count)
-        # Nothing is left to be sent, until the file grows.
+        # No line is left until the file grows.
         assert sent(*arguments)["acked"] == count
         with source.open("a") as more:
             more.writelines(f"line {number}\n" for number in range(count, count + 10))
@@ -379,7 +379,7 @@ def test_a_transaction_that_finds_no_room_ends_the_sending_and_says_so_at_both_e
             500 * (4096 + 64),
         ]
         assert "channel 0000002a: a transaction of 500 messages" in refused["message"]
-        # Nothing of it has landed, and smaller ones do.
+        # None of its messages has landed, and smaller ones land.
         assert sent(url, source, "--batch-events", "100")["acked"] == 1_500
     finally:
         assert receiver.stop() == 0
@@ -387,7 +387,7 @@ def test_a_transaction_that_finds_no_room_ends_the_sending_and_says_so_at_both_e
 
 
 def test_multicasts_that_fill_the_memory_come_to_their_end_and_others_are_served(tmp_path):
-    """Two honest senders: without an end of its turns the receiver would answer nobody any more."""
+    """Two honest senders: with an endless loop the receiver would answer no peer any more."""
     beside = f"lumberjack+unix://{tmp_path}/l.sock"
     spool = ("--spool", str(tmp_path / "spool"))
     receiver = RunningReceiver("relink://127.0.0.1:0/orders", beside, *spool)

@@ -122,7 +122,7 @@ def read(spool: Spool, start: int, end: int) -> list[dict[str, Any]]:
 
 
 def kept_ranges(golden: Golden, end: int) -> Iterator[tuple[int, int]]:
-    """The ranges below `end` that are there: above the retired positions, without the lost ones."""
+    """The readable ranges below `end`: above the retired positions, without the lost ones."""
     start = golden.note["found"]["first_kept"]
     for low, high in [*golden.lost, (end, end)]:
         if start < min(low, end):
@@ -131,14 +131,14 @@ def kept_ranges(golden: Golden, end: int) -> Iterator[tuple[int, int]]:
 
 
 def refused(spool: Spool, start: int, end: int) -> str:
-    """The code by which reading a range is refused."""
+    """The error code of reading a range."""
     with pytest.raises(SpoolError) as error:
         list(spool.read(start, end).json_lines())
     return error.value.code
 
 
 def told_lost(spool: Spool, end: int) -> list[tuple[int, int]]:
-    """The losses below `end` that the spool names, however it is asked."""
+    """The losses below `end`; every way to ask for them must give the same."""
     start = spool.first_kept()
     told = [(loss.start, loss.end) for loss in spool.losses() if loss.start < end]
     if start < end:
@@ -154,7 +154,7 @@ def told_lost(spool: Spool, end: int) -> list[tuple[int, int]]:
 
 
 def check_lost(golden: Golden, end: int) -> None:
-    """Readers are told the lost ranges below `end`, and no others."""
+    """Asserts that readers report the lost ranges below `end`, and no others."""
     spool, lost = golden.spool(), [one for one in golden.lost if one[1] <= end]
     assert told_lost(spool, end) == lost
     for low, high in lost:
@@ -163,7 +163,7 @@ def check_lost(golden: Golden, end: int) -> None:
 
 
 def check_rows(golden: Golden, end: int) -> None:
-    """All noted rows below `end` are there, as they were noted."""
+    """Asserts that all noted rows below `end` exist, unchanged."""
     spool = golden.spool()
     found = [row for low, high in kept_ranges(golden, end) for row in read(spool, low, high)]
     own = {"spool": golden.note["uuid"]}

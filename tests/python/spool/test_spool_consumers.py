@@ -379,7 +379,7 @@ def test_a_running_receivers_numbers_come_from_its_status(tmp_path, receiver):
     def line() -> dict[str, object]:
         return json.loads(ackline("spool", "ls", spool.path, "--json").stdout.splitlines()[0])
 
-    # Stopped, it writes none of its own.
+    # A stopped receiver does not write its own status.
     os.kill(running.process.pid, signal.SIGSTOP)
     status.write_text(json.dumps({"spool": spool.uuid, "state": "draining", "connections": 7}))
     found = line()
@@ -456,7 +456,7 @@ def test_each_file_that_is_wider_is_refused_by_name(spool):
     for path in files:
         before = stat.S_IMODE(path.stat().st_mode)
         path.chmod(before | 0o040)
-        # A segment is looked at when a reader reaches it: there may be many.
+        # A reader opens a segment when it reaches it: there may be many.
         text = refusal(lambda: all_positions(Spool(spool.path)), "spool.rights")
         assert text.startswith(f"{path}: its mode is ")
         assert f"chmod -R go= {spool.path}" in text

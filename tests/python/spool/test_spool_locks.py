@@ -42,9 +42,9 @@ def end(pid: int) -> None:
 
 
 def has_locks(pid: int) -> bool:
-    """Say whether a process has a file open that is locked through the description that it has."""
+    """Return whether a process has a file open through a locked open file description."""
     for entry in Path(f"/proc/{pid}/fdinfo").iterdir():
-        # One that is gone since the folder was read is not open.
+        # A descriptor that was closed since the folder was read is not open.
         with contextlib.suppress(FileNotFoundError):
             if "lock:" in entry.read_text():
                 return True
@@ -75,7 +75,7 @@ def test_a_forked_child_keeps_no_lock_of_its_parent(tmp_path: Path, fork: str) -
         assert busy.value.code == "spool.consumer_busy"
         parent.stdin.close()
         parent.wait(DEADLINE)
-        # A child that the kernel has not run yet has not let go of anything.
+        # A child that the kernel has not run yet still holds everything.
         wait_until(lambda: not has_locks(child), "the child lets go of the locks")
         assert Path("/proc", str(child)).exists(), "the child lives on"
         with Receiver(["lumberjack://127.0.0.1:0"], spool=path), Spool(path).lease("lake"):

@@ -98,7 +98,7 @@ def test_a_torn_index_loses_nothing(killed, receiver, how, part):
 
 
 def test_the_torn_tail_along_the_last_group_and_its_entry(killed):
-    # Every byte is the matter of the Rust tests: a start of the command for each takes minutes.
+    # The Rust tests cut at every byte: a start of the command for each takes minutes.
     from ackline import Receiver
 
     spool, begins = killed

@@ -1,4 +1,4 @@
-"""TLS against OpenSSL, which Python's ssl is: as client, as server, and by command line."""
+"""TLS against OpenSSL, by Python's ssl: as client, as server, and on the command line."""
 
 import asyncio
 import json
@@ -379,7 +379,7 @@ def test_a_certificate_that_ends_soon_is_told(pki, own, caplog):
 
 
 def test_a_session_that_breaks_later_is_told(pki, listen, caplog):
-    """OpenSSL sends a record that is none, in place of its next one."""
+    """OpenSSL sends an invalid record instead of its next one."""
     listener = listen()
     with dial(listener.url, pki.client(VERSIONS[1])) as sock:
         with socket.socket(fileno=socket.dup(sock.fileno())) as plain:

@@ -1,4 +1,4 @@
-"""Clients that are known by tokens, over every protocol, and by the command line."""
+"""Clients with tokens, over every protocol, and on the command line."""
 
 import asyncio
 import json

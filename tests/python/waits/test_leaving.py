@@ -31,7 +31,7 @@ class BodyError(Exception):
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks wait for less at their end."""
+    """Shortens the wait at the end of blocks."""
     for close in CLOSES:
         assert close.__kwdefaults__ == {"timeout": 5.0}
         monkeypatch.setattr(close, "__kwdefaults__", {"timeout": 0.2})
@@ -42,7 +42,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def receiver() -> Iterator[lumberjack.Listener]:
-    """A receiver that acknowledges nothing by itself."""
+    """A receiver that acknowledges only on request."""
     with lumberjack.listen("lumberjack://127.0.0.1:0") as listener:
         yield listener
 

@@ -26,7 +26,7 @@ MANY = 10_000
 
 @contextmanager
 def peers() -> Iterator[tuple[bpmux.Connection, bpmux.Connection]]:
-    """Both ends, for threads: nothing of theirs needs a loop."""
+    """Both ends, for threads: neither needs a loop."""
     with bpmux.listen(URL) as listener, bpmux.connect(listener.url) as near:
         yield near, listener.accept(timeout=TIME)
 
@@ -151,7 +151,7 @@ Closed = tuple[Callable[[], object], list["asyncio.Task[None]"]]
 
 
 def closed_with_waits(connection: bpmux.Connection, count: int) -> Closed:
-    """A loop that was closed while waits stood: its waker, while there is one, and its tasks."""
+    """A loop that was closed with open waits: its waker, if it still exists, and its tasks."""
     loop = asyncio.new_event_loop()
     # Its tasks never learn of its end: this is the subject of the test.
     loop.set_exception_handler(lambda *_: None)
@@ -185,7 +185,7 @@ def test_the_wakes_of_a_closed_loop_reach_no_other_descriptor() -> None:
             with ThreadPoolExecutor(1) as threads:
                 aborting = threads.submit(abort)
                 ready.wait(TIME)
-                # Some waits stand and some are woken when the loop is closed.
+                # When the loop is closed, some waits are open and some are woken.
                 closed_with_waits(near, 50)
                 gc.collect()
                 others = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(8)]

@@ -1,4 +1,4 @@
-"""Waits whose time is no time are refused before anything happens."""
+"""Waits with an invalid timeout are refused before any other effect."""
 
 import inspect
 import math
