@@ -35,7 +35,7 @@ class Attack:
         return time.monotonic() < self.until
 
     def flood(self, peer: socket.socket, pieces: Iterator[bytes]) -> int:
-        """Sends until the time is over or the receiver ends the connection; answers are not read."""
+        """Sends until the time is over or the receiver ends; answers are not read."""
         sent = 0
         try:
             for piece in pieces:

@@ -245,7 +245,7 @@ def test_one_peer_that_opens_all_leaves_places_to_others() -> None:
 @pytest.mark.alone
 @pytest.mark.timeout(120)
 def test_a_peer_that_fills_the_room_slows_nobody_and_is_ended_at_twice_of_it() -> None:
-    """It reads nothing: alone it waits, and under pressure of others it is the one that is ended."""
+    """It reads nothing: alone it waits, and when others bring more it is ended."""
     options = ("--memory", "4MiB", "--max-payload-bytes", "512KiB")
     with (
         serving(*options) as (_, url, port, _),

@@ -39,7 +39,7 @@ async def test_cancelled_receives_lose_no_window():
         cancelled = 0
         while len(got) < total:
             receiving = asyncio.create_task(listener.receive_many(3))
-            # Cancelled at different moments: before its start, during the wait, after its completion.
+            # Cancelled before its start, during the wait, and after its completion.
             for _ in range(cancelled % 4):
                 await asyncio.sleep(0)
             receiving.cancel()

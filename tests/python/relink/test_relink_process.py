@@ -289,7 +289,7 @@ os.kill(os.getpid(), 9)
 
 
 def sent_on(url: str, state: Path, end: int, stage: str) -> int:
-    """First number sent by a process that was killed after `send` had returned for all below `end`."""
+    """First number of a process that was killed after `send` had returned for all to `end`."""
     done = python(SENDS_ON, url, str(state), str(end), stage)
     assert done.returncode == -9, done.stderr
     return int(done.stdout)
