@@ -5,6 +5,7 @@ import logging
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from support.commands import DEADLINE
+from support.commands import DEADLINE, wait_until
 
 from ackline import Receiver, bpmux, lumberjack
 from ackline._terminal import escaped, lines_escaped
@@ -142,23 +143,19 @@ def test_names_of_files_are_escaped_in_errors(tmp_path):
         check_harmless(text)
 
 
-def test_the_status_file_of_a_spool_is_printed_escaped(tmp_path):
+def test_the_status_file_of_a_spool_is_printed_escaped(tmp_path, receiver):
     spool = tmp_path / "spool"
-    with Receiver(["lumberjack://127.0.0.1:0"], spool=spool):
-        deadline = time.monotonic() + DEADLINE
-        status = spool / "status.json"
-        while not status.exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        # The receiver replaces it once a second.
-        for _ in range(20):
-            members = json.loads(status.read_bytes()) | {"state": ACTS, "budget": ACTS}
-            status.write_text(json.dumps(members))
-            _, text = on_terminal(["spool", "ls", str(spool)])
-            check_harmless(text)
-            if "\\u202e" in text:
-                break
-        assert "\\u202e" in text
+    running = receiver("--spool", str(spool))
+    status = spool / "status.json"
+    wait_until(status.exists, "the receiver writes its status")
+    # It would replace the file within a second.
+    running.process.send_signal(signal.SIGSTOP)
+    os.waitpid(running.process.pid, os.WUNTRACED)
+    members = json.loads(status.read_bytes()) | {"state": ACTS, "budget": ACTS}
+    status.write_text(json.dumps(members))
+    _, text = on_terminal(["spool", "ls", str(spool)])
+    check_harmless(text)
+    assert "\\u202e" in text
 
 
 def test_a_response_is_escaped_on_a_terminal_and_data_in_a_pipe():
