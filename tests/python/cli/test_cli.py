@@ -295,7 +295,7 @@ def test_a_restarted_receiver_reports_its_recovery(tmp_path, receiver):
     ],
 )
 def test_a_wrong_command_line_ends_with_2(arguments, tmp_path):
-    run = ackline(*arguments, cwd=tmp_path, stdin=subprocess.DEVNULL)
+    run = ackline(*arguments, cwd=tmp_path)
     assert run.returncode == 2, (run.stdout, run.stderr)
     assert run.stderr
 
@@ -398,8 +398,8 @@ def test_a_line_of_the_longest_length_is_sent_and_one_byte_more_is_not(receiver)
     running = receiver("--discard")
     fits, exceeds = '{"a":"' + "x" * 92 + '"}', '{"a":"' + "x" * 93 + '"}'
     limit = ["--max-json-bytes", str(len(fits))]
-    assert ackline("send", *limit, running.url, "-", input=fits).returncode == 0
-    sent = ackline("send", *limit, running.url, "-", input=exceeds)
+    assert ackline("send", *limit, running.url, "-", given=fits).returncode == 0
+    sent = ackline("send", *limit, running.url, "-", given=exceeds)
     assert sent.returncode == 1
     assert f"standard input, line 1: not sent: {len(exceeds)} bytes" in sent.stderr
     assert running.stop() == 0
@@ -408,7 +408,7 @@ def test_a_line_of_the_longest_length_is_sent_and_one_byte_more_is_not(receiver)
 def test_send_cuts_windows_that_receivers_would_refuse(receiver):
     running = receiver("--discard", "--max-window-bytes", "12MiB")
     big = '{"a":"' + "x" * (1 << 20) + '"}\n'
-    sent = ackline("send", "--compression", "0", running.url, "-", input=big * 20)
+    sent = ackline("send", "--compression", "0", running.url, "-", given=big * 20)
     assert sent.returncode == 0, sent.stderr
     assert running.stop() == 0
     assert running.lines[-1] | {"time": ""} == {
@@ -451,7 +451,7 @@ def test_send_does_not_wait_for_the_end_of_a_pipe_when_the_link_is_lost():
 
 def test_bad_lines_beyond_the_first_twenty_are_counted(receiver):
     running = receiver("--discard")
-    sent = ackline("send", running.url, "-", input="bad\n" * 23 + "{}")
+    sent = ackline("send", running.url, "-", given="bad\n" * 23 + "{}")
     assert sent.returncode == 1
     assert sent.stderr.count("not JSON") == 20
     assert "3 more lines were not sent" in sent.stderr
@@ -533,7 +533,7 @@ def test_send_names_a_wrong_option(wrong, tmp_path):
 
 def test_send_reads_standard_input(receiver):
     running = receiver("--discard")
-    sent = ackline("send", running.url, "-", input='{"a":1}\n\n{"b":2}')
+    sent = ackline("send", running.url, "-", given='{"a":1}\n\n{"b":2}')
     assert sent.returncode == 0, sent.stderr
     assert "2 events acknowledged" in sent.stderr
     assert running.stop() == 0
@@ -585,12 +585,12 @@ def test_send_speaks_tls_with_the_options_that_the_url_leaves_open(tmp_path, rec
         url="lumberjack+tls://127.0.0.1:0",
     )  # fmt: skip
     tls = ["--ca", pki.ca, "--server-name", "logs.example", "--cert", own_cert, "--key", own_key]
-    sent = ackline("send", *tls, running.url, "-", input='{"a":1}\n')
+    sent = ackline("send", *tls, running.url, "-", given='{"a":1}\n')
     assert sent.returncode == 0, sent.stderr
-    sent = ackline("send", *tls[:2], "--timeout", "1", running.url, "-", input='{"a":1}\n')
+    sent = ackline("send", *tls[:2], "--timeout", "1", running.url, "-", given='{"a":1}\n')
     assert sent.returncode == 1
     assert "cannot connect to lumberjack+tls://127.0.0.1" in sent.stderr
-    sent = ackline("send", *tls[:2], "lumberjack://127.0.0.1:1", "-", input="{}")
+    sent = ackline("send", *tls[:2], "lumberjack://127.0.0.1:1", "-", given="{}")
     assert sent.returncode == 2
     assert "ca is an option of TLS" in sent.stderr
     assert running.stop() == 0
@@ -646,7 +646,7 @@ def test_send_leaves_a_host_that_is_silent_or_makes_no_progress(options):
     waits = ["--backoff-min", "10ms", "--backoff-max", "20ms", "--timeout", "5"]
     keepalive = ACK + b"\0" if "--progress-timeout" in options else b""
     with a_host_that(keepalive) as (url, times):
-        sent = ackline("send", *options, *waits, url, "-", input="{}")
+        sent = ackline("send", *options, *waits, url, "-", given="{}")
     assert sent.returncode == 1
     connections = len(times)
     assert 3 <= connections <= 26 if options else connections == 1, connections
@@ -656,10 +656,10 @@ def test_send_waits_longer_between_attempts_as_it_is_told():
     options = ["--read-timeout", "10ms", "--timeout", "2"]
     with a_host_that(b"") as (url, often):
         ackline("send", *options, "--backoff-min", "1ms", "--backoff-max", "1ms", url, "-",
-                input="{}")  # fmt: skip
+                given="{}")  # fmt: skip
     with a_host_that(b"") as (url, seldom):
         ackline("send", *options, "--backoff-min", "1h", "--backoff-max", "1h", url, "-",
-                input="{}")  # fmt: skip
+                given="{}")  # fmt: skip
     assert len(often) > 5
     assert len(seldom) == 1
 

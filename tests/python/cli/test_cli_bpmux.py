@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from support.certificates import Pki
-from support.commands import DEADLINE, ROOT, RunningReceiver, ackline, wait_until
+from support.commands import DEADLINE, ROOT, RunningReceiver, ackline, ackline_bytes, wait_until
 
 from ackline import bpmux
 from ackline.exceptions import AcklineError, LinkClosed, LinkTimeout, RequestClosed
@@ -26,10 +26,7 @@ PAGE = ROOT / "docs" / "operations" / "json.md"
 
 def call(*arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     """Runs `ackline call` to its end, in bytes."""
-    return subprocess.run(
-        [sys.executable, "-m", "ackline.cli", "call", *arguments],
-        capture_output=True, timeout=DEADLINE, check=False, input=given,
-    )  # fmt: skip
+    return ackline_bytes("call", *arguments, given=given)
 
 
 @contextmanager

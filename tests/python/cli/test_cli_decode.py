@@ -7,7 +7,7 @@ import sys
 import zlib
 
 import pytest
-from support.commands import DEADLINE, ROOT, ackline
+from support.commands import DEADLINE, ROOT, ackline, ackline_bytes
 
 from ackline import _core
 from ackline.exceptions import ProtocolError, UsageError
@@ -31,10 +31,7 @@ def capture(tmp_path):
 
 
 def decode(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [sys.executable, "-m", "ackline.cli", "decode", *arguments],
-        input=stdin, capture_output=True, timeout=DEADLINE, check=False,
-    )  # fmt: skip
+    return ackline_bytes("decode", *arguments, given=stdin)
 
 
 def frames(*arguments: str, stdin: bytes = b"") -> list[dict[str, object]]:

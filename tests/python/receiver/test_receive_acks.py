@@ -192,7 +192,7 @@ def test_options_that_need_a_spool_say_so(option, value):
 def test_a_password_in_a_url_is_refused_and_not_shown(command, tmp_path):
     url = "lumberjack://me:hunter2@127.0.0.1:5044"
     arguments = ["--spool", str(tmp_path / "spool")] if command == "receive" else ["-"]
-    run = ackline(command, url, *arguments, stdin=subprocess.DEVNULL)
+    run = ackline(command, url, *arguments)
     assert run.returncode == 2
     assert "password" in run.stderr
     assert "hunter2" not in run.stderr + run.stdout

@@ -59,7 +59,7 @@ def test_equal_events_that_the_command_line_sends_one_after_another_are_all_new(
     for _ in range(3):
         running = receiver("--spool", str(spool))
         for _ in range(3):
-            sent = command("send", running.url, "-", input=TICK.decode() + "\n")
+            sent = command("send", running.url, "-", given=TICK.decode() + "\n")
             assert sent.returncode == 0, sent.stderr
         # The next receiver finds the links that had ended in order before this one was killed.
         running.kill()

@@ -267,7 +267,7 @@ def test_a_receiver_that_connects_out_lands_the_messages_of_the_listener(tmp_pat
     ],
 )
 def test_options_that_relink_lacks_are_refused(arguments, says):
-    run = ackline("send", *arguments, input="")
+    run = ackline("send", *arguments, given="")
     assert (run.returncode, says in run.stderr) == (2, True), run.stderr
 
 

@@ -2,12 +2,12 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.json
 import pytest
+from support.commands import ackline
 
 from ackline import Projection, Receiver, Spool, UsageError, lumberjack
 
@@ -229,8 +229,7 @@ def test_an_argument_that_is_no_schema_of_arrow_is_refused(spool, schema):
 
 
 def infer(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ackline.cli", "schema", "infer", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return ackline("schema", "infer", *map(str, arguments))
 
 
 def test_the_command_prints_ddl_and_notes(spool):

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from ackline import Receiver, Spool
+from support.prefork import server
 
 ROOT = Path(__file__).resolve().parents[3]
 """The repository."""
@@ -40,12 +41,18 @@ def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def ackline(*arguments: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
-    """Runs the command line to its end."""
-    return subprocess.run(
-        [sys.executable, "-m", "ackline.cli", *arguments],
-        capture_output=True, text=True, timeout=DEADLINE, check=False, **kwargs,
-    )  # fmt: skip
+def ackline(*arguments: str, given: str = "", **where: Any) -> subprocess.CompletedProcess[str]:
+    """Runs the command line to its end; `where` may have `cwd` and `env`."""
+    run = ackline_bytes(*arguments, given=given.encode(), **where)
+    texts = (run.stdout.decode(), run.stderr.decode())
+    return subprocess.CompletedProcess(run.args, run.returncode, *texts)
+
+
+def ackline_bytes(
+    *arguments: str, given: bytes = b"", **where: Any
+) -> subprocess.CompletedProcess[bytes]:
+    """Runs the command line to its end, with bytes for input and output."""
+    return server().run(arguments, given, DEADLINE, **where)
 
 
 def address(receiver: Receiver) -> tuple[str, int]:
