@@ -81,10 +81,10 @@ pub(crate) fn check_option(of: &str, name: &str, value: &Bound<'_, PyAny>) -> Py
         }
     };
     let is_known = options.set(uses, name, &value_of(value)?);
-    match is_known.map_err(|error| errors::option(name, &error))? {
-        true => Ok(()),
-        false => refuse(&[name.to_owned()]),
+    if is_known.map_err(|error| errors::option(name, &error))? {
+        return Ok(());
     }
+    refuse(&[name.to_owned()])
 }
 
 /// The protocols: scheme and name.

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use crate::cutter::{Cutter, soon, until};
+use ackline::relink::LinkConfig;
 use ackline::relink::{
     self, ChannelId, ConnectOptions, Interest, Link, LinkOptions, ListenOptions, Listener,
     Parameters, Session,
@@ -89,7 +90,10 @@ async fn pair(connect: ConnectOptions) -> (Link, Link, Listener) {
 
 fn narrow() -> ConnectOptions {
     let link = LinkOptions {
-        send_window: 1,
+        machine: LinkConfig {
+            send_window: 1,
+            ..LinkOptions::default().machine
+        },
         ..LinkOptions::default()
     };
     ConnectOptions {
