@@ -27,7 +27,7 @@ pub enum Malformed {
     NotObject,
     /// A value does not fit its column, and no column keeps such values.
     #[error(
-        "the member {member} does not fit its column, and the schema has no column for what is rescued"
+        "the member {member} does not fit its column, and the schema has no column for rescued members"
     )]
     Misfit {
         /// The member's name as written by the peer; cut off after 100 characters.

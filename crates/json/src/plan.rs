@@ -67,7 +67,7 @@ pub enum SchemaError {
     /// The column of rescued members, or that of texts that are no object, has the name of another
     /// one.
     #[error(
-        "column {column} is one that every event has: give that which takes {what} another name"
+        "column {column} is one that every event has: give the column that takes {what} another name"
     )]
     Reserved {
         /// The column.

@@ -391,7 +391,7 @@ fn special(schema: &Schema, beside: &[&str], options: &Options) -> Result<(), Sc
     let rescued = options
         .rescued
         .as_deref()
-        .map(|name| (name, "what is rescued"));
+        .map(|name| (name, "rescued members"));
     let corrupt = (options.corrupt.as_str(), "events that are no JSON object");
     for (name, what) in rescued.into_iter().chain([corrupt]) {
         let column = name.to_owned();

@@ -206,7 +206,7 @@ def test_pairs_are_members(tmp_path):
 @pytest.mark.parametrize(
     ("schema", "options", "text"),
     [
-        ({"_rescued": pa.int64()}, {}, "column _rescued takes what is rescued and is a STRING"),
+        ({"_rescued": pa.int64()}, {}, "column _rescued takes rescued members and is a STRING"),
         ({"rest": pa.list_(pa.string())}, {"rescued": "rest"}, "column rest .* not List"),
         ({"_corrupt_record": pa.int64()}, {}, "column _corrupt_record takes events that are no"),
         ({"a": pa.int64()}, {"rescued": "position"}, "column position is one that every event has"),

@@ -189,8 +189,8 @@ fn a_replaced_member_is_no_misfit() {
     assert_eq!(error.code(), "json.misfit");
     assert_eq!(
         error.to_string(),
-        "position 1: the member \"log\" does not fit its column, and the schema has no column for what is \
-         rescued; the mode is FAILFAST"
+        "position 1: the member \"log\" does not fit its column, and the schema has no column for rescued \
+         members; the mode is FAILFAST"
     );
 }
 
