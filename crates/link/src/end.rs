@@ -76,7 +76,7 @@ pub enum End<K: ErrorKind> {
     #[error("the link was aborted")]
     Aborted,
     /// This machine's part is complete and written: another machine continues on the transport.
-    #[error("the transport goes on with another machine")]
+    #[error("the transport continues with another machine")]
     Handover,
     /// A newer `drive` of the same link has taken over.
     #[error("another transport has taken over")]

@@ -159,7 +159,7 @@ fn text(head: &[u8]) -> Result<Option<Source>, ProxyError> {
 fn addresses<'a, A: FromStr + Into<IpAddr>>(
     mut words: impl Iterator<Item = &'a str>,
 ) -> Result<Source, ProxyError> {
-    let bad = ProxyError::Malformed("holds what is no address or port");
+    let bad = ProxyError::Malformed("holds an invalid address or port");
     let mut address = || {
         words
             .next()

@@ -171,9 +171,9 @@ def test_a_file_that_cannot_be_used_is_told_without_its_tokens(served, tmp_path,
 
 
 def test_the_option_of_the_other_end_is_told(served, own):
-    with pytest.raises(UsageError, match="token_file is for who connects"):
+    with pytest.raises(UsageError, match="token_file is for clients"):
         lumberjack.listen(f"lumberjack+tls://127.0.0.1:0?token_file={own}", **served)
-    with pytest.raises(UsageError, match="tokens_file is for who listens"):
+    with pytest.raises(UsageError, match="tokens_file is for listeners"):
         bpmux.connect(f"bpmux+tls://127.0.0.1:1?tokens_file={own}")
 
 

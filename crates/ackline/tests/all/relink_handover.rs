@@ -317,7 +317,9 @@ async fn what_cannot_be_handed_over_or_taken_says_why() {
         adopted(&other, &state).await.unwrap_err().code(),
         "other_endpoint"
     );
-    let on_disk = soon(relink::adopt(&url, kept, &state)).await.unwrap_err();
+    let on_disk = soon(Box::pin(relink::adopt(&url, kept, &state)))
+        .await
+        .unwrap_err();
     assert_eq!(on_disk.code(), "journaled");
     let small = ConnectOptions {
         link: LinkOptions {
@@ -329,7 +331,9 @@ async fn what_cannot_be_handed_over_or_taken_says_why() {
         },
         ..quick()
     };
-    let too_many = soon(relink::adopt(&url, small, &state)).await.unwrap_err();
+    let too_many = soon(Box::pin(relink::adopt(&url, small, &state)))
+        .await
+        .unwrap_err();
     assert_eq!(too_many.code(), "wrong_state");
     listener.close().await;
     let refused = adopted(&url, &state).await.unwrap_err();

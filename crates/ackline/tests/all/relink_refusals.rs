@@ -186,7 +186,7 @@ async fn options_that_nothing_works_with_are_refused_by_their_name() {
     let cases: [(&str, Set); 13] = [
         ("send_window is 0", |link| link.machine.send_window = 0),
         ("receive_window is 0", |link| {
-            link.machine.receive_window = 0
+            link.machine.receive_window = 0;
         }),
         ("ack_window is 0", |link| link.machine.ack_window = 0),
         ("send_bytes is 0", |link| link.send_bytes = 0),
@@ -198,7 +198,7 @@ async fn options_that_nothing_works_with_are_refused_by_their_name() {
             link.machine.limits.max_message_parts = 0;
         }),
         ("max_part_bytes is 0", |link| {
-            link.machine.limits.max_part_bytes = 0
+            link.machine.limits.max_part_bytes = 0;
         }),
         ("max_message_bytes is 0", |link| {
             link.machine.limits.max_message_bytes = 0;
@@ -207,10 +207,10 @@ async fn options_that_nothing_works_with_are_refused_by_their_name() {
             link.machine.limits.max_multicast_bytes = 0;
         }),
         ("ping_after is 999µs", |link| {
-            link.machine.ping_after = SHORT
+            link.machine.ping_after = SHORT;
         }),
         ("pong_timeout is 999µs", |link| {
-            link.machine.pong_timeout = SHORT
+            link.machine.pong_timeout = SHORT;
         }),
         ("packet_receive_timeout is 999µs", |link| {
             link.machine.packet_receive_timeout = SHORT;
@@ -226,9 +226,10 @@ async fn options_that_nothing_works_with_are_refused_by_their_name() {
         let mut link = LinkOptions::default();
         set(&mut link);
         for text in refused_by_both(options(link)).await {
-            let takes = match text.contains("µs") {
-                true => "a number of seconds, at least 1ms, or off".to_owned(),
-                false => format!("a whole number from 1 to {}", most(said)),
+            let takes = if text.contains("µs") {
+                "a number of seconds, at least 1ms, or off".to_owned()
+            } else {
+                format!("a whole number from 1 to {}", most(said))
             };
             assert_eq!(text, format!("{said}; it is {takes}"));
         }
@@ -247,7 +248,7 @@ async fn options_that_nothing_works_with_are_refused_by_their_name() {
             all.reconnect.connect_timeout = Duration::ZERO;
         }),
         ("reconnect_max", |all| {
-            all.reconnect.reconnect_max = Duration::ZERO
+            all.reconnect.reconnect_max = Duration::ZERO;
         }),
     ];
     for (name, set) in times {

@@ -55,7 +55,7 @@ fn network(text: &str) -> Result<IpNet, String> {
     }
     // 10.0.0.7/8 may mean 10.0.0.7 or 10.0.0.0/8: who allows must know.
     Err(format!(
-        "{text:?} has bits behind its prefix: write {} or the address alone",
+        "{text:?} has bits after its prefix: write {} or the address alone",
         network.trunc()
     ))
 }

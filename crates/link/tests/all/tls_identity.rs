@@ -110,7 +110,7 @@ fn a_file_without_revocation_lists_and_lists_without_use_are_refused_at_the_star
     let mut client = pki.client(&ca, None);
     client.identity = Some(IdentityBy::San);
     let text = Client::new(&client).unwrap_err().to_string();
-    assert!(text.contains("identity is for who listens"), "{text}");
+    assert!(text.contains("identity is for listeners"), "{text}");
 }
 
 /// The client's name and its name in earlier releases, by a server that trusts `trusted`.

@@ -140,7 +140,7 @@ async fn each_end_has_its_own_option_and_a_listener_with_tokens_is_not_exposed()
     };
     let error = Server::new(&own).unwrap_err();
     assert!(
-        error.to_string().contains("token_file is for who connects"),
+        error.to_string().contains("token_file is for clients"),
         "{error}"
     );
     let error = Client::new(&TlsOptions {
@@ -150,7 +150,7 @@ async fn each_end_has_its_own_option_and_a_listener_with_tokens_is_not_exposed()
     })
     .unwrap_err();
     assert!(
-        error.to_string().contains("tokens_file is for who listens"),
+        error.to_string().contains("tokens_file is for listeners"),
         "{error}"
     );
     let missing = TlsOptions {

@@ -42,16 +42,15 @@ impl Client {
     pub fn new(options: &TlsOptions) -> Result<Self, TlsError> {
         if options.client_auth.is_some() {
             let message =
-                "client_auth is for who listens: a client sends its cert when it is asked to";
+                "client_auth is for listeners: a client sends its cert when it is asked to";
             return Err(TlsError::Options(message.to_owned()));
         }
         if options.identity.is_some() {
-            let message = "identity is for who listens: it says by which part of a certificate clients are known";
+            let message = "identity is for listeners: it names the part of a certificate that identifies clients";
             return Err(TlsError::Options(message.to_owned()));
         }
         if options.tokens_file.is_some() {
-            let message =
-                "tokens_file is for who listens: a client has its own token in token_file";
+            let message = "tokens_file is for listeners: a client has its own token in token_file";
             return Err(TlsError::Options(message.to_owned()));
         }
         let server_name = options.server_name.as_deref().map(name).transpose()?;

@@ -83,7 +83,7 @@ pub(super) fn plain(error: &rustls::Error) -> String {
             "the peer sent a message of TLS out of its order"
         }
         E::PeerMisbehaved(_) => "the peer broke a rule of TLS",
-        E::DecryptError => "what the peer sent cannot be decrypted",
+        E::DecryptError => "the peer's data cannot be decrypted",
         other => return other.to_string(),
     };
     text.to_owned()
@@ -112,7 +112,10 @@ fn heard(alert: AlertDescription) -> String {
             "our certificate is expired, or not yet valid",
         ),
         A::CertificateUnknown => ("certificate_unknown", "it does not accept our certificate"),
-        A::UnknownCA => ("unknown_ca", "it does not know who issued our certificate"),
+        A::UnknownCA => (
+            "unknown_ca",
+            "it does not know the issuer of our certificate",
+        ),
         A::AccessDenied => ("access_denied", "our certificate is good, but not allowed"),
         A::DecryptError => ("decrypt_error", "it could not verify a signature of ours"),
         A::ProtocolVersion => ("protocol_version", "it speaks neither TLS 1.2 nor 1.3"),

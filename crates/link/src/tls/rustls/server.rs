@@ -165,11 +165,11 @@ fn build(options: &TlsOptions) -> Result<Serving, TlsError> {
     };
     if options.token_file.is_some() {
         let message =
-            "token_file is for who connects: a listener has its clients' tokens in tokens_file";
+            "token_file is for clients: a listener has its clients' tokens in tokens_file";
         return Err(TlsError::Options(message.to_owned()));
     }
     if options.server_name.is_some() {
-        let message = "server_name is for who connects: a listener has the names of its cert";
+        let message = "server_name is for clients: a listener has the names of its cert";
         return Err(TlsError::Options(message.to_owned()));
     }
     let builder = ServerConfig::builder_with_provider(provider())
