@@ -178,7 +178,7 @@ impl LinkOptions {
             ..
         } = self.credit;
         if credit == Crediting::Automatic && credit_ceiling < credit_floor {
-            let text = format!("is {credit_ceiling}, below {credit_floor}, the value of");
+            let text = format!("is {credit_ceiling}; it is at least {credit_floor}, the value of");
             return Err(OptionError::new("credit_ceiling", text).than("credit_floor"));
         }
         Ok(())

@@ -36,9 +36,11 @@ impl fmt::Display for OptionValue {
         match self {
             Self::Off => f.write_str("off"),
             Self::Whole(number) => write!(f, "{number}"),
-            Self::Real(number) => write!(f, "{number:?}"),
+            Self::Real(number) => write!(f, "{number}"),
             Self::Flag(flag) => write!(f, "{flag}"),
-            Self::Text(text) => write!(f, "{text:?}"),
+            Self::Text(text) if text.is_empty() => f.write_str("empty"),
+            // Without quotes, and nothing in it reaches a terminal raw.
+            Self::Text(text) => write!(f, "{}", text.escape_debug()),
             Self::Other(text) => f.write_str(text),
         }
     }

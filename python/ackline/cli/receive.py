@@ -157,7 +157,7 @@ def _run(
             urls, connect=connect, spool=spool, discard=spool is None, options=options
         )
     except UsageError as error:
-        fail(as_written(error), USAGE)
+        fail(as_written(error, options), USAGE)
     except AcklineError as error:
         code = getattr(error, "code", None)
         fail(f"{code}: {error}" if code else error, FAILED)

@@ -116,7 +116,7 @@ def _listening(urls: list[str], options: dict[str, Any]) -> list[Listener]:
             for url, secure in zip(urls, is_secure, strict=True)
         ]
     except UsageError as error:
-        fail(as_written(error), USAGE)
+        fail(as_written(error, options), USAGE)
     except AcklineError as error:
         fail(error, FAILED)
 

@@ -500,7 +500,7 @@ def test_both_ends_know_each_other_and_count(
         ({"chunk_size": 0}, "chunk_size is 0"),
         ({"send_bytes": 0}, "send_bytes is 0"),
         ({"memory": 10}, "memory is 10; it is at least"),
-        ({"ping_after": 0}, "ping_after must be longer than 0"),
+        ({"ping_after": 0}, "ping_after is 0; it is a number of seconds"),
         ({"pong_timeout": -1}, "pong_timeout is -1"),
         ({"max_entities": 0}, "max_entities is 0"),
         ({"ca": "/nowhere"}, "ca"),

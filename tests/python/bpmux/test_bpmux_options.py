@@ -14,63 +14,28 @@ from typing import Any
 
 import pytest
 from support.certificates import Pki
-from support.commands import ROOT, wait_until
+from support.commands import wait_until
+from support.options import assert_is_default
 
 from ackline import LinkClosed, LinkTimeout, ProtocolError, TransportError, UsageError, bpmux
 from ackline.aio import bpmux as aio
+from ackline.cli.options import options_of
 
 TIME = 20
 URL = "bpmux://127.0.0.1:0"
 TLS = "bpmux+tls://127.0.0.1:0"
-CRATES = ROOT / "crates"
-CREDIT = {"credit", "credit_floor", "credit_ceiling", "credit_budget"}
-LIMITS = {"payload", "entities", "requests"}
-NAMES = {"payload": "max_payload_bytes", "entities": "max_entities", "requests": "max_requests"}
 OVER = (LinkClosed, ProtocolError, TransportError)
 
 
-def fields(source: str, struct: str) -> set[str]:
-    """The public fields of a struct of Rust."""
-    text = (CRATES / source).read_text("utf-8")
-    found = re.search(rf"pub struct {struct} \{{\n(.*?)\n\}}", text, re.DOTALL)
-    assert found, struct
-    names = set(re.findall(r"^    pub (\w+):", found[1], re.MULTILINE))
-    assert names
-    return names
-
-
-def whole(struct: str) -> set[str]:
-    """The options that a struct stands for, with those of the structs in it."""
-    own = "ackline/src/bpmux/options.rs"
-    limits = fields("bpmux/src/limits.rs", "Limits")
-    parts = {
-        "link": lambda: whole("LinkOptions"),
-        "credit": lambda: CREDIT,
-        "limits": lambda: {NAMES[name] for name in limits},
-        # The protocol decides which end speaks first.
-        "acceptor": lambda: fields("link/src/acceptor.rs", "AcceptorOptions") - {"speaks_first"},
-        "tls": lambda: fields("link/src/tls.rs", "TlsOptions"),
-    }
-    return {
-        name
-        for field in fields(own, struct)
-        for name in (parts[field]() if field in parts else {field})
-    }
-
-
 @pytest.mark.parametrize("module", [bpmux, aio])
-@pytest.mark.parametrize(
-    ("call", "struct", "others"),
-    [
-        ("connect", "ConnectOptions", {"client_auth", "identity", "tokens_file"}),
-        ("listen", "ListenOptions", {"server_name", "token_file"}),
-    ],
-)
-def test_every_option_of_rust_exists_in_python(
-    module: Any, call: str, struct: str, others: set[str]
-) -> None:
-    taken = set(inspect.signature(getattr(module, call)).parameters) - {"url"}
-    assert taken == whole(struct) - others
+@pytest.mark.parametrize("call", ["connect", "listen"])
+def test_every_option_of_the_table_exists_in_python(module: Any, call: str) -> None:
+    table = {option.name: option for option in options_of(f"bpmux.{call}")}
+    parameters = dict(inspect.signature(getattr(module, call)).parameters)
+    del parameters["url"]
+    assert parameters.keys() == table.keys()
+    for name, parameter in parameters.items():
+        assert_is_default(table[name], parameter.default)
 
 
 def test_the_defaults_are_the_same_in_both_modules_and_calls() -> None:
@@ -88,14 +53,18 @@ def test_the_defaults_are_the_same_in_both_modules_and_calls() -> None:
 WRONG = [
     ("credit", "some", 'credit is some; it is "automatic" or "manual"'),
     ("credit_floor", 0, "credit_floor is 0; it is a whole number from 1 to 18446744073709551615"),
-    ("credit_ceiling", 4095, "credit_ceiling is 4095; it is at least credit_floor, which is 4096"),
+    (
+        "credit_ceiling",
+        4095,
+        "is 4095; it is at least 4096, the value of credit_floor",
+    ),
     ("credit_budget", -1, "credit_budget is -1; it is a whole number from 0 to"),
     ("chunk_size", 1 << 32, "chunk_size is 4294967296; it is a whole number from 1 to 4294967295"),
     ("send_bytes", 0, "send_bytes is 0; it is a whole number from 1 to"),
-    ("ping_after", 0, "ping_after must be longer than 0"),
-    ("pong_timeout", 0.0, "pong_timeout must be longer than 0"),
-    ("parts", "x", "parts is x; it is True or False"),
-    ("chunk_receive_timeout", "x", "chunk_receive_timeout is x; it is in seconds, at least 0 and"),
+    ("ping_after", 0, "ping_after is 0; it is a number of seconds, at least 1ms, or off"),
+    ("pong_timeout", 0.0, "pong_timeout is 0; it is a number of seconds, at least 1ms, or off"),
+    ("parts", "x", "parts is x; it is true or false"),
+    ("chunk_receive_timeout", "x", "chunk_receive_timeout is x; it is a time such as 10s, 500ms"),
     ("max_payload_bytes", 0, "max_payload_bytes is 0; it is a whole number from 1 to"),
     ("max_entities", 0, "max_entities is 0; it is a whole number from 1 to 4294967295"),
     ("max_requests", -1, "max_requests is -1; it is a whole number from 1 to 4294967295"),
@@ -106,24 +75,24 @@ WRONG = [
     ("key", "/nowhere", "key is an option of TLS, and no URL is +tls"),
 ]
 WRONG_CONNECTING = [
-    ("connect_timeout", 0, "connect_timeout must be longer than 0"),
-    ("connect_timeout", None, "connect_timeout is a number of seconds"),
+    ("connect_timeout", 0, "connect_timeout is 0; it is a number of seconds, at least 1ms"),
+    ("connect_timeout", None, "connect_timeout is off; it is a number of seconds"),
     ("server_name", "", "server_name is empty"),
     ("token_file", "", "token_file is empty"),
 ]
 WRONG_LISTENING = [
-    ("handshake_timeout", 0, "handshake_timeout must be above 0: a silent peer holds a slot"),
-    ("first_byte_timeout", -1, "first_byte_timeout is -1; it is in seconds, at least 0 and"),
+    ("handshake_timeout", 0, "handshake_timeout is 0; it is a number of seconds, at least 1ms"),
+    ("first_byte_timeout", -1, "first_byte_timeout is -1; it is a number of seconds"),
     ("proxy_from", "x", 'proxy_from "x" is not a network such as 10.0.0.0/8 or 2001:db8::/32'),
     ("allow", "1.2.3.4/40", 'allow "1.2.3.4/40" is not a network such as'),
-    ("max_connections", 0, "max_connections must be at least 1"),
+    ("max_connections", 0, "max_connections is 0; it is a whole number from 1 to"),
     ("max_connections_per_address", -1, "max_connections_per_address is -1; it is a whole number"),
-    ("max_connection_age", -1, "max_connection_age is -1; it is in seconds, at least 0 and"),
+    ("max_connection_age", -1, "max_connection_age is -1; it is a number of seconds"),
     ("accept_rate", -1, "accept_rate is -1; it is a whole number from 0 to"),
-    ("max_bytes_per_second", "x", "max_bytes_per_second is x; it is a whole number from 0 to"),
-    ("identity", "name", 'identity is subject, san or fingerprint, not "name"'),
+    ("max_bytes_per_second", "x", "max_bytes_per_second is x; it is a size such as"),
+    ("identity", "name", 'identity is name; it is "subject", "san" or "fingerprint"'),
     ("tokens_file", "/nowhere", "tokens_file is an option of TLS, and no URL is +tls"),
-    ("client_auth", "maybe", 'client_auth is none, optional or required, not "maybe"'),
+    ("client_auth", "maybe", 'client_auth is maybe; it is "none", "optional" or "required"'),
 ]
 
 

@@ -716,5 +716,5 @@ def test_defaults_stand_in_the_help():
     wide = os.environ | {"COLUMNS": "300", "TERM": "dumb", "NO_COLOR": "1"}
     text = ackline("receive", "--help", env=wide).stdout
     lines = {line.split()[1]: line for line in text.splitlines() if line.startswith("│ --")}
-    for option, default in (("retain-committed", "24h"), ("accept-rate", "1000")):
+    for option, default in (("retain-committed", "1d"), ("accept-rate", "1000")):
         assert f"[default: ({default})]" in lines[f"--{option}"]

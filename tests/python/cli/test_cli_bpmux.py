@@ -404,7 +404,7 @@ def test_a_silent_client_is_refused_by_the_option(echo: Echo, option: str, begin
     assert server.stop() == 0
     run = ackline("serve", "bpmux://127.0.0.1:0", "--echo", option, "0")
     assert run.returncode == 2
-    assert f"{option} off switches it off" in " ".join(re.findall(r"[\w-]+", run.stderr))
+    assert f"{option} is 0; it is a time such as 10s" in run.stderr
 
 
 def test_a_violation_behind_the_end_of_the_top_level_is_told_too(echo: Echo) -> None:
@@ -543,7 +543,7 @@ def test_a_mode_is_required_and_options_are_named() -> None:
     assert run.stderr == "ackline: choose what is served: --echo sends back what comes\n"
     run = ackline("serve", "bpmux://127.0.0.1:0", "--echo", "--client-auth", "maybe")
     assert (run.returncode, run.stdout) == (2, "")
-    assert "--client-auth is none or optional or required" in run.stderr
+    assert "--client-auth is maybe; it is" in run.stderr
     run = ackline("serve", "lumberjack://127.0.0.1:0", "--echo")
     assert run.returncode == 2
     assert "is of lumberjack, not of bpmux" in run.stderr
@@ -554,4 +554,4 @@ def test_a_mode_is_required_and_options_are_named() -> None:
     )
     run = ackline("serve", "bpmux://127.0.0.1:0", "--echo", "--memory", "1KiB")
     assert run.returncode == 2
-    assert run.stderr.startswith("ackline: --memory is 1024; it is at least"), run.stderr
+    assert run.stderr.startswith("ackline: --memory is 1KiB; it is at least"), run.stderr

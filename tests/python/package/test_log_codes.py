@@ -51,6 +51,8 @@ def raised() -> set[str]:
     for _, text in rust():
         codes |= set(re.findall(rf'=> "({CODE})"', text))
         codes |= set(re.findall(rf'\bcode: "({CODE})"', text))
+        # The code of the line that is logged when a listener's socket breaks.
+        codes |= set(re.findall(rf'Listening::start\([^"]*"({CODE})"', text))
         codes |= set(re.findall(rf'"code": "({CODE})"', text))
         for line in calls(text, r"\bRefused::new\("):
             codes |= set(re.findall(rf'"({CODE})"', line))

@@ -135,6 +135,6 @@ def test_a_budget_below_the_smallest_is_refused_by_name(tmp_path):
     url = "lumberjack://127.0.0.1:0"
     run = ackline("receive", url, "--spool", str(tmp_path / "spool"), "--budget", "63KiB")
     assert run.returncode == 2
-    assert "--budget 64512 is below the least, 65536 bytes (64KiB)" in run.stderr
-    with pytest.raises(UsageError, match="budget 1 is below the least, 65536 bytes"):
+    assert "--budget is 63KiB; it is at least 65536 bytes (64KiB)" in run.stderr
+    with pytest.raises(UsageError, match="budget is 1; it is at least 65536 bytes"):
         Receiver([url], spool=tmp_path / "spool", options={"budget": 1})

@@ -242,7 +242,7 @@ def test_asyncio_has_the_same_options(pki, own, web):
     [
         ("lumberjack+tls://127.0.0.1:0", {}, "needs cert and key"),
         ("lumberjack+tls://127.0.0.1:0", {"cert": "/no", "key": "/no"}, "cert /no cannot be read"),
-        ("lumberjack+tls://127.0.0.1:0", {"client_auth": "maybe"}, "client_auth is none, optional"),
+        ("lumberjack+tls://127.0.0.1:0", {"client_auth": "maybe"}, "client_auth is maybe; it is"),
         ("lumberjack://127.0.0.1:0", {"cert": "/no"}, "cert is an option of TLS"),
         ("lumberjack://127.0.0.1:0?cert=/no", {}, "cert is an option of TLS"),
         ("lumberjack+tls://127.0.0.1:0?crt=/no", {}, "there is no option"),

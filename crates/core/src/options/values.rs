@@ -39,18 +39,15 @@ pub fn wrong(spec: &OptionSpec, value: &OptionValue) -> OptionError {
 fn expected(spec: &OptionSpec, value: &OptionValue) -> String {
     let is_text = matches!(value, OptionValue::Text(_));
     match spec.kind {
-        OptionKind::Bytes { least, most, .. } if is_text => {
-            let above = if least > 1 {
-                format!(", at least {}", shown_bytes(least))
-            } else {
-                String::new()
+        OptionKind::Bytes { least, most, .. } if most == u64::MAX && least > 1 => {
+            format!("at least {least} bytes ({})", shown_bytes(least))
+        }
+        OptionKind::Bytes { most, .. } if is_text => {
+            let below = match most {
+                u64::MAX => String::new(),
+                most => format!(", at most {}", shown_bytes(most)),
             };
-            let below = if most < u32::MAX.into() {
-                format!(", at most {}", shown_bytes(most))
-            } else {
-                String::new()
-            };
-            format!("a size such as 65536 or 256MiB{above}{below}")
+            format!("a size such as 65536 or 256MiB{below}")
         }
         OptionKind::Count {
             least,
@@ -78,9 +75,19 @@ fn expected(spec: &OptionSpec, value: &OptionValue) -> String {
         }
         OptionKind::Flag => "true or false".to_owned(),
         OptionKind::Fraction => "a part above 0 and up to 1".to_owned(),
-        OptionKind::Word(words) => words.join(" or "),
+        OptionKind::Word(words) => quoted(words),
         OptionKind::Text { form } => form.to_owned(),
         OptionKind::Path => "a path that is not empty".to_owned(),
+    }
+}
+
+/// The words in quotes, the last behind an "or".
+fn quoted(words: &[&str]) -> String {
+    let quoted: Vec<_> = words.iter().map(|word| format!("{word:?}")).collect();
+    match quoted.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, others)) => format!("{} or {last}", others.join(", ")),
+        None => String::new(),
     }
 }
 
@@ -132,8 +139,8 @@ fn duration(spec: &OptionSpec, value: &OptionValue) -> Result<Option<Duration>, 
     time.map(Some).ok_or_else(|| wrong(spec, value))
 }
 
-/// 100 years: a longer time is a mistake.
-const LONGEST: Duration = Duration::from_secs(36_500 * 86_400);
+/// The longest time that fits 64 bits of nanoseconds: 584 years.
+const LONGEST: Duration = Duration::from_nanos(u64::MAX);
 
 fn shown_number(number: u64, kind: &OptionKind) -> String {
     match kind {

@@ -1,4 +1,4 @@
-//! What a peer is told that speaks TLS where there is none, or none where there is.
+//! Answers to a peer that speaks TLS on a plain port, or plain bytes on a TLS port.
 
 use std::io;
 use std::time::Duration;
@@ -7,20 +7,21 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::Stream;
 
-/// A record of TLS that holds an alert.
+/// The bytes of a TLS record that holds an alert.
 pub(crate) const ALERT_BYTES: usize = 7;
 
 /// Clients show these bytes as "wrong version number" or "first record does not look like a TLS
 /// handshake", which their documents explain.
 const NO_TLS: &[u8] = b"this port takes no TLS\r\n";
 
-/// How long the peer has to read it.
+/// The time that the peer has to read it.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// Bytes of what the peer still sends that are read so that its reset does not overtake the answer.
+/// Bytes from the peer that are read and dropped, so that its reset does not overtake the answer.
 const MAX_DROPPED: usize = 64 * 1024;
 
-/// Tells a client of TLS on a plain port that there is none, and ends the connection, within a second.
+/// Tells a TLS client on a plain port that there is no TLS, and closes the connection, within a
+/// second.
 pub async fn refuse_hello(stream: Stream) {
     goodbye(stream, NO_TLS).await;
 }
@@ -31,7 +32,7 @@ pub(crate) async fn linger(stream: Stream) {
     goodbye(stream, &[]).await;
 }
 
-/// Says these words and ends the connection, within a second.
+/// Sends these words and closes the connection, within a second.
 pub(super) async fn goodbye(mut stream: Stream, words: &[u8]) {
     let saying = async {
         stream.write_all(words).await?;
@@ -46,11 +47,11 @@ pub(super) async fn goodbye(mut stream: Stream, words: &[u8]) {
         }
         io::Result::Ok(())
     };
-    // Who is gone already needs no answer.
+    // A peer that is gone needs no answer.
     let _ = tokio::time::timeout(GOODBYE, saying).await;
 }
 
-/// Whether bytes begin a fatal alert of TLS: what a plain client hears from a server of TLS.
+/// Whether bytes begin a fatal TLS alert: a TLS server's answer to a plain client.
 pub(crate) fn is_alert(bytes: &[u8]) -> bool {
     matches!(bytes, [0x15, 0x03, 0x00..=0x04, 0x00, 0x02, 0x02, ..])
 }

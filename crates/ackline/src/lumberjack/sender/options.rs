@@ -71,7 +71,7 @@ impl SenderOptions {
         self.check_ranges()?;
         if self.backoff_max < self.backoff_min {
             let (max, min) = (self.backoff_max, self.backoff_min);
-            let text = format!("is {max:?}, below {min:?}, the value of");
+            let text = format!("is {max:?}; it is at least {min:?}, the value of");
             return Err(OptionError::new("backoff_max", text).than("backoff_min"));
         }
         if self.cumulative && self.writer.sequence == SequenceMode::PerWindow {

@@ -1,4 +1,4 @@
-//! The side that connects.
+//! The connecting side.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use super::{IdentityBy, Session, Tls, TlsError, TlsOptions, alert, provider};
 use crate::Stream;
 use crate::stream::Raw;
 
-/// What connects over TLS: who is trusted, and our certificate if there is one.
+/// A TLS client: the trusted certificates, and our own if there is one.
 pub struct Client {
     config: Reloading<Connecting>,
     server_name: Option<ServerName<'static>>,
 }
 
-/// All that comes from the files.
+/// The configuration from the files.
 struct Connecting {
     config: Arc<ClientConfig>,
     token: Option<Token>,
@@ -34,11 +34,12 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// Reads the files of `options`, or the system's roots where there is no `ca`.
+    /// Reads the files of `options`, or the system's roots if there is no `ca`.
     ///
     /// # Errors
-    /// [`TlsError::Options`]: a file that cannot be used, `cert` without `key`, no roots on this system, a
-    /// `server_name` that is none, or `client_auth`, `identity` or `tokens_file`, which are for those who listen.
+    /// [`TlsError::Options`]: a file that cannot be used, `cert` without `key`, no roots on this
+    /// system, an invalid `server_name`, or `client_auth`, `identity` or `tokens_file`, which are
+    /// for listeners.
     pub fn new(options: &TlsOptions) -> Result<Self, TlsError> {
         if options.client_auth.is_some() {
             let message =
@@ -60,8 +61,8 @@ impl Client {
         })
     }
 
-    /// Performs the handshake with the server `host`. There is no deadline: whoever connects has one.
-    /// With TLS 1.3 a server that refuses our certificate, and one that refuses our token, says so only after this has
+    /// Performs the handshake with the server `host`. There is no deadline: the caller has one.
+    /// With TLS 1.3 a server that refuses our certificate or our token says so only after this has
     /// returned: as the error of the first read.
     ///
     /// # Errors
@@ -71,7 +72,7 @@ impl Client {
             Some(name) => name.clone(),
             None => name(host)?,
         };
-        // The task of a connection keeps the size of its largest part for as long as it lives.
+        // Boxed, because a connection's task keeps the size of its largest part for its whole life.
         Box::pin(self.handshake(stream, server)).await
     }
 

@@ -1,7 +1,7 @@
-//! Certificates and keys from files, and a configuration that is built anew when they change.
+//! Certificates and keys from files, and a configuration that is rebuilt when they change.
 //!
-//! Whether a file has changed is looked up at each handshake, by its identity, size and times. What cannot
-//! be used is said once and leaves the last good configuration in place.
+//! Each handshake checks whether a file has changed, by its identity, size and times. A file that
+//! cannot be used is reported once, and the last good configuration stays in place.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,7 @@ use super::error::plain;
 use super::identity::names;
 use super::{TlsError, TlsOptions};
 
-/// Bytes of a file that is read: a system's whole root store has a quarter of it.
+/// The most bytes of a file: a system's whole root store has a quarter of it.
 const MAX_FILE: u64 = 1 << 20;
 
 /// A configuration `T` built from options and the files they name.
@@ -33,7 +33,7 @@ struct State<T> {
     current: Arc<T>,
 }
 
-/// What changes when a file does.
+/// The properties that change when a file does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -48,7 +48,7 @@ impl<T> Reloading<T> {
         options: &TlsOptions,
         build: fn(&TlsOptions) -> Result<T, TlsError>,
     ) -> Result<Self, TlsError> {
-        // Before the files are read: what changes meanwhile is read again.
+        // Before the files are read: a change meanwhile is read again.
         let stamps = stamps(options);
         let current = Arc::new(build(options)?);
         tell_dates(options);
@@ -60,7 +60,7 @@ impl<T> Reloading<T> {
         })
     }
 
-    /// The configuration of the files as they are, or as they last were good.
+    /// The configuration of the current files, or the last good one.
     pub(super) fn current(&self) -> Arc<T> {
         let now = stamps(&self.options);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -111,7 +111,7 @@ fn stamps(options: &TlsOptions) -> Vec<Option<Stamp>> {
 fn stamp(path: &Path) -> Option<Stamp> {
     use std::os::unix::fs::MetadataExt;
 
-    // Links are followed: an orchestrator changes a whole directory by one link.
+    // Links are followed: an orchestrator replaces a whole directory by one link.
     let found = std::fs::metadata(path).ok()?;
     Some(Stamp {
         device: found.dev(),
@@ -122,7 +122,7 @@ fn stamp(path: &Path) -> Option<Stamp> {
     })
 }
 
-/// Says when our own certificate is out of its time, or will be within two weeks.
+/// Reports our own certificate if it is outside its validity, or will be within two weeks.
 fn tell_dates(options: &TlsOptions) {
     const SOON: i64 = 14 * 24 * 3_600;
 
@@ -148,7 +148,7 @@ fn tell_dates(options: &TlsOptions) {
     }
 }
 
-/// Warns of a key, and of tokens, that every user of the system can read.
+/// Warns of a key or tokens that every user of the system can read.
 fn tell_rights(options: &TlsOptions) {
     let secrets = [&options.key, &options.token_file, &options.tokens_file];
     for path in secrets.into_iter().flatten() {
@@ -162,7 +162,7 @@ fn tell_rights(options: &TlsOptions) {
     }
 }
 
-/// Whether the file's mode lets users read it who are neither its owner nor in its group.
+/// Whether the file's mode lets users outside its owner and group read it.
 fn is_world_readable(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
 
@@ -201,7 +201,7 @@ pub(super) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsErro
     })
 }
 
-/// Trust in every certificate of a file.
+/// A store that trusts every certificate of a file.
 pub(super) fn roots(
     path: &Path,
 ) -> Result<(RootCertStore, Vec<CertificateDer<'static>>), TlsError> {
@@ -219,7 +219,7 @@ pub(super) fn roots(
     Ok((roots, trusted))
 }
 
-/// The revocation lists of a PEM file; at least one where there is a file.
+/// The revocation lists of a PEM file; at least one if there is a file.
 pub(super) fn revocations(
     path: Option<&Path>,
 ) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
@@ -243,7 +243,7 @@ pub(super) fn read(option: &str, path: &Path) -> Result<Vec<u8>, TlsError> {
     use std::io::Read as _;
 
     let unread = |error| wrong(option, path, &format!("cannot be read: {error}"));
-    // A pipe would be waited for, by every handshake.
+    // Every handshake would wait for a pipe.
     let no_wait = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let file = std::fs::File::from(
         open(path, no_wait, Mode::empty()).map_err(|error| unread(error.into()))?,
@@ -267,7 +267,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn what_is_no_regular_file_is_refused_and_not_waited_for() {
+    fn a_file_that_is_not_regular_is_refused_and_not_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("pipe");
         rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, Mode::RUSR | Mode::WUSR).unwrap();

@@ -1,4 +1,4 @@
-//! What a session says of the peer.
+//! The peer's identity in a session.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -14,7 +14,7 @@ use x509_parser::x509::X509Name;
 use super::{IdentityBy, sha256};
 use crate::escape;
 
-/// A session that stands: how it is protected, and whose certificate the peer has proved.
+/// An established session: its protection, and the certificate that the peer has proven.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Session {
@@ -33,11 +33,12 @@ pub struct Session {
     pub sans: Vec<String>,
     /// The SHA-256 of the certificate in hexadecimal; `None` without one.
     pub fingerprint: Option<String>,
-    /// The name of the peer's token, which it is known by if it has no certificate.
+    /// The name of the peer's token, its identity if it has no certificate.
     pub token: Option<String>,
-    /// The part of the certificate that the peer is known by.
+    /// The part of the certificate that identifies the peer.
     pub identity_by: IdentityBy,
-    /// Whether the one certificate in `ca` issued it: then its subject alone cannot be another's.
+    /// Whether the one certificate in `ca` issued it: then no other authority can issue its
+    /// subject.
     pub is_of_only_authority: bool,
 }
 
@@ -67,8 +68,8 @@ impl Session {
         session
     }
 
-    /// The text that the peer is known by, such as `CN=web-1; issuer CN=log ca`. It is the certificate's
-    /// fingerprint where the part that `identity_by` names is empty; `None` without a certificate.
+    /// The peer's identity as text, such as `CN=web-1; issuer CN=log ca`. It is the certificate's
+    /// fingerprint if the part that `identity_by` names is empty; `None` without a certificate.
     pub fn identity(&self) -> Option<String> {
         let named = match self.identity_by {
             IdentityBy::Subject => match (&self.subject, &self.issuer) {
@@ -121,8 +122,8 @@ pub(super) fn names(der: &CertificateDer<'_>) -> (Option<String>, Vec<String>) {
     (subject.filter(|text| !text.is_empty()), sans)
 }
 
-/// A name as text, by RFC 4514 but in the order of the certificate and with spaces between its parts; `None`
-/// where a part has no text.
+/// A name as text, by RFC 4514 but in the order of the certificate and with spaces between its
+/// parts; `None` if a part has no text.
 fn text_of(name: &X509Name<'_>) -> Option<String> {
     let parts = name.iter().map(|part| {
         let pairs: Option<Vec<_>> = part.iter().map(pair).collect();
@@ -145,11 +146,11 @@ fn pair(pair: &AttributeTypeAndValue<'_>) -> Option<String> {
     Some(text)
 }
 
-/// `CN`, or the number of a type whose short name might be another's too.
+/// `CN`, or the number of a type whose short name might mean another type too.
 fn short_name(oid: &Oid<'_>) -> String {
     let number = oid.to_id_string();
     let none = OidRegistry::default();
-    // X.520's types: what else is registered is not meant for names.
+    // X.520's types: other registered types are not meant for names.
     let registry = if number.starts_with("2.5.4.") {
         oid_registry()
     } else {

@@ -1,4 +1,4 @@
-//! A stream of TLS: rustls' records over a socket, with errors that say whose they are.
+//! A TLS stream: rustls' records over a socket, with errors that name the side at fault.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use super::error::named;
 use super::token::{self, Token};
 use crate::stream::Raw;
 
-/// A session that stands.
+/// An established session.
 #[derive(Debug)]
 pub(crate) struct Tls {
     stream: TlsStream<Raw>,
@@ -30,7 +30,7 @@ impl Tls {
         }
     }
 
-    /// Begins with our token.
+    /// Sends our token.
     pub(super) async fn begin(&mut self, token: &Token) -> io::Result<()> {
         self.may_be_refusal = true;
         self.write_all(token.header()).await?;
@@ -41,11 +41,11 @@ impl Tls {
         self.stream.get_ref().0
     }
 
-    /// An error as one of ours, logged if it is one of TLS.
+    /// An error as one of ours, logged if it is a TLS error.
     fn explained(&self, error: io::Error) -> io::Error {
         if let Some(error) = named(&error) {
             let (code, peer) = (error.code(), &*self.peer);
-            tracing::warn!(code, peer, why = %error, "a session of TLS broke");
+            tracing::warn!(code, peer, why = %error, "a TLS session failed");
             return error.into_io();
         }
         if error.kind() == io::ErrorKind::UnexpectedEof {
@@ -55,7 +55,7 @@ impl Tls {
         error
     }
 
-    /// Why writing failed: a peer that refused us said so before it closed.
+    /// The reason that writing failed: a peer that refused us said so before it closed.
     fn explained_write(&mut self, context: &mut Context<'_>, error: io::Error) -> io::Error {
         let mut scratch = [0; 1_024];
         for _ in 0..MAX_UNREAD {

@@ -1,9 +1,9 @@
-//! Trust in a certificate that itself stands in `ca`.
+//! Trust in a certificate that is itself in `ca`.
 //!
-//! `openssl req -x509` marks what it signs for itself as an authority, and an authority's certificate may
-//! not be a peer's (RFC 5280, 4.2.1.9) for rustls, while OpenSSL and Go allow it. Where the peer presents the
-//! very certificate that is trusted, nothing has to be concluded from its issuer: only its dates and its
-//! name are looked at, and whether its issuer has revoked it.
+//! `openssl req -x509` marks the certificates that it signs for themselves as authorities, and
+//! rustls does not accept an authority's certificate as a peer's (RFC 5280, 4.2.1.9), while OpenSSL
+//! and Go do. If the peer presents the very certificate that is trusted, its issuer proves nothing
+//! more: only its dates and its name are checked, and whether its issuer has revoked it.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use tokio_rustls::rustls::{
 };
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// A verifier of chains, and certificates that are trusted by themselves.
+/// A verifier of chains, and certificates that are trusted directly.
 #[derive(Debug)]
 pub(super) struct Pinned<V: ?Sized> {
     pub(super) trusted: Vec<CertificateDer<'static>>,
@@ -41,7 +41,8 @@ impl<V: ?Sized> Pinned<V> {
     }
 }
 
-/// Whether trust in the certificate itself can change nothing: it was accepted, or its issuer has revoked it.
+/// Whether direct trust can change nothing: the certificate was accepted, or its issuer has revoked
+/// it.
 const fn is_final<T>(verified: &Result<T, Error>) -> bool {
     matches!(
         verified,

@@ -1,4 +1,4 @@
-//! The side that listens.
+//! The listening side.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use super::{
 use crate::Stream;
 use crate::stream::Raw;
 
-/// What serves TLS: our certificate, and whether clients must have one.
+/// A TLS server: our certificate, and whether clients must have one.
 pub struct Server {
     config: Reloading<Serving>,
     identity: IdentityBy,
@@ -27,10 +27,11 @@ pub struct Server {
     timeout: Duration,
 }
 
-/// All that comes from the files.
+/// The configuration from the files.
 struct Serving {
     config: Arc<ServerConfig>,
-    /// The subject of the one authority that clients' certificates are trusted by; `None` where there are several.
+    /// The subject of the one authority that is trusted for clients' certificates; `None` if there
+    /// are several.
     authority: Option<String>,
     tokens: Option<Tokens>,
 }
@@ -45,8 +46,8 @@ impl Server {
     /// Reads the files of `options`.
     ///
     /// # Errors
-    /// [`TlsError::Options`]: no `cert` or `key`, a file that cannot be used, `client_auth` without `ca`, or
-    /// `server_name` or `token_file`, which are for those who connect.
+    /// [`TlsError::Options`]: no `cert` or `key`, a file that cannot be used, `client_auth` without
+    /// `ca`, or `server_name` or `token_file`, which are for clients.
     pub fn new(options: &TlsOptions) -> Result<Self, TlsError> {
         Ok(Self {
             config: Reloading::new(options, build)?,
@@ -62,20 +63,21 @@ impl Server {
         self.needs_proof
     }
 
-    /// The same with another deadline of handshakes than [`HANDSHAKE_TIMEOUT`].
+    /// The same with another handshake timeout than [`HANDSHAKE_TIMEOUT`].
     #[must_use]
     pub fn within(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Performs the handshake on an accepted transport. What fails was said to the peer, as an alert, and the
-    /// transport is closed when this returns. Not cancel-safe: dropping it closes the transport.
+    /// Performs the handshake on an accepted transport. The peer is told of a failure by an alert,
+    /// and the transport is closed when this returns. Not cancel-safe: dropping it closes the
+    /// transport.
     ///
     /// # Errors
     /// The handshake failed or took too long, or the peer does not speak TLS.
     pub async fn accept(&self, stream: Stream) -> Result<(Stream, Session), TlsError> {
-        // The task of a connection keeps the size of its largest part for as long as it lives.
+        // Boxed, because a connection's task keeps the size of its largest part for its whole life.
         Box::pin(self.handshake(stream)).await
     }
 
@@ -126,7 +128,7 @@ impl Server {
         }
     }
 
-    /// The session and the name of its client's token, for which the client has until then.
+    /// The session and the name of its client's token, which must come before the deadline.
     async fn known(
         &self,
         tokens: &Tokens,
@@ -202,7 +204,7 @@ fn build(options: &TlsOptions) -> Result<Serving, TlsError> {
     })
 }
 
-/// Whether clients present certificates, where it is set or by default.
+/// Whether clients present certificates, as set or by default.
 fn client_auth(options: &TlsOptions) -> ClientAuth {
     options.client_auth.unwrap_or(match options.ca {
         Some(_) => ClientAuth::Required,
@@ -210,7 +212,7 @@ fn client_auth(options: &TlsOptions) -> ClientAuth {
     })
 }
 
-/// The verifier of clients' certificates, and the one authority that it trusts, if there is but one.
+/// The verifier of clients' certificates, and the authority that it trusts, if there is only one.
 type Verifying = (Arc<dyn ClientCertVerifier>, Option<String>);
 
 fn client_verifier(options: &TlsOptions) -> Result<Option<Verifying>, TlsError> {

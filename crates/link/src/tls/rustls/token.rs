@@ -1,8 +1,9 @@
-//! Tokens: secrets by which clients without certificates are known, inside TLS.
+//! Tokens: secrets that identify clients without certificates, inside TLS.
 //!
-//! No link protocol but `MicroMsg2` has room for one, so a token goes before the protocol: as the first bytes of the
-//! session, in a header of the PROXY protocol, version 2, with the command `LOCAL` and one TLV of type `0xE0`. A
-//! listener that refuses it answers with such a header whose TLV is of type `0xE1` and says why, and ends.
+//! No link protocol but `MicroMsg2` has a field for one, so a token goes before the protocol: as
+//! the first bytes of the session, in a header of the PROXY protocol, version 2, with the command
+//! `LOCAL` and one TLV of type `0xE0`. A listener that refuses it answers with such a header whose
+//! TLV has type `0xE1` and gives the reason, and closes.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,13 +16,13 @@ use super::files::{read, wrong};
 use super::{TlsError, sha256};
 use crate::proxy::SIGNATURE;
 
-/// The token of a client, as it is sent.
+/// A client's token in its encoded form.
 #[derive(Debug)]
 pub(super) struct Token {
     header: Vec<u8>,
 }
 
-/// Whom a listener knows, by the SHA-256 of their tokens: how long it is looked for says nothing of a token.
+/// The known tokens by their SHA-256, so that the time of a lookup reveals nothing about a token.
 #[derive(Debug)]
 pub(super) struct Tokens {
     names: HashMap<String, Arc<str>>,
@@ -44,14 +45,15 @@ impl Token {
         Err(wrong(OWN, path, why))
     }
 
-    /// The bytes that a session begins with.
+    /// The first bytes of a session.
     pub(super) fn header(&self) -> &[u8] {
         &self.header
     }
 }
 
 impl Tokens {
-    /// Reads the file of `tokens_file`: a name and a token in each line. A name may have several.
+    /// Reads the file of `tokens_file`: a name and a token in each line. A name may have several
+    /// tokens.
     pub(super) fn read(path: &Path) -> Result<Self, TlsError> {
         let bytes = read(ALL, path)?;
         let mut names = HashMap::new();
@@ -72,7 +74,7 @@ impl Tokens {
             }
             let name: Arc<str> = String::from_utf8_lossy(name).into();
             if names.insert(sha256(token), name).is_some() {
-                return Err(wrong("the token stands above too"));
+                return Err(wrong("the token is given twice"));
             }
         }
         if names.is_empty() {
@@ -81,7 +83,7 @@ impl Tokens {
         Ok(Self { names })
     }
 
-    /// Reads the token of a client, and nothing behind it: answers the client's name.
+    /// Reads a client's token, and no byte after it. Returns the client's name.
     pub(super) async fn greet(
         &self,
         client: &mut (impl AsyncRead + Unpin),
@@ -133,7 +135,7 @@ pub(super) fn refusal(error: &TlsError) -> Option<Vec<u8>> {
     }
 }
 
-/// The refusal that a listener's first bytes are, if they are one.
+/// The listener's refusal in its first bytes, if they are one.
 pub(super) fn refused(bytes: &[u8]) -> Option<TlsError> {
     let body = bytes.strip_prefix(SIGNATURE)?.get(HEAD - SIGNATURE.len()..);
     let code = body
@@ -182,7 +184,7 @@ fn only(mut body: &[u8], wanted: u8) -> Result<&[u8], &'static str> {
     found.ok_or("its header has no TLV 0xE0")
 }
 
-/// The type and the value of the first TLV, and what is behind it.
+/// The type and the value of the first TLV, and the bytes after it.
 fn first(body: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&[kind, high, low], rest) = body.split_first_chunk()?;
     let (value, behind) = rest.split_at_checked(usize::from(u16::from_be_bytes([high, low])))?;
@@ -266,7 +268,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_token_of_the_file_is_refused_by_its_code() {
+    async fn an_unknown_token_is_refused_by_its_code() {
         let all = file(&format!("web-1 {ONE}"));
         let tokens = Tokens::read(all.path()).unwrap();
         let good = header(TOKEN, ONE.as_bytes());
@@ -307,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_used_is_told_by_its_line_and_never_by_its_token() {
+    fn an_unusable_token_file_is_reported_by_its_line_and_never_by_its_token() {
         let short = "0123456789abcde";
         let long = "x".repeat(256);
         for (text, why) in [
@@ -325,7 +327,7 @@ mod tests {
             ),
             (
                 format!("a {ONE}\nb {ONE}"),
-                "line 2: the token stands above too",
+                "line 2: the token is given twice",
             ),
             (
                 format!("{} {ONE}", "n".repeat(65)),
@@ -355,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_told_from_what_a_protocol_begins_with() {
+    fn a_refusal_is_distinguished_from_the_beginning_of_a_protocol() {
         let wrong = TlsError::TokenWrong;
         let heard = refused(&refusal(&wrong).unwrap()).unwrap();
         assert_eq!(heard.code(), "token.refused");
