@@ -57,20 +57,36 @@ pub(crate) fn take(url: &str, options: &mut [&mut dyn Options]) -> Result<Plain,
 
 #[cfg(test)]
 mod tests {
-    use ackline_bpmux::LinkOptions;
+    use std::time::Duration;
+
+    use ackline_core::options::{bytes, time};
 
     use super::*;
+
+    ackline_core::options! {
+        /// A protocol's options.
+        struct LinkOptions {
+            options {
+                /// A time.
+                ping_after: Option<Duration> = None, time(), URL;
+                /// A size.
+                max_payload_bytes: u64 = 7, bytes(1..=u64::MAX), URL;
+                /// An option that no URL sets.
+                send_bytes: u64 = 7, bytes(1..=u64::MAX), CONNECT;
+            }
+        }
+    }
 
     #[test]
     fn options_of_the_protocol_are_taken_out_of_the_query() {
         let mut options = LinkOptions::default();
-        let url = "bpmux+tls://a:1?ca=x&ping_after=5s&max_payload_bytes=1MiB&key=y";
+        let url = "toy+tls://a:1?ca=x&ping_after=5s&max_payload_bytes=1MiB&key=y&send_bytes=1";
         let plain = take(url, &mut [&mut options]).unwrap();
-        assert_eq!(plain.url, "bpmux+tls://a:1?ca=x&key=y");
+        assert_eq!(plain.url, "toy+tls://a:1?ca=x&key=y&send_bytes=1");
         assert_eq!(plain.taken, ["max_payload_bytes=1MiB", "ping_after=5s"]);
-        assert_eq!(options.machine.ping_after.unwrap().as_secs(), 5);
-        assert_eq!(options.machine.limits.max_payload_bytes, 1 << 20);
-        for plain in ["bpmux://a:1", "bpmux://a:1?secret=ping_after"] {
+        assert_eq!(options.ping_after.unwrap().as_secs(), 5);
+        assert_eq!(options.max_payload_bytes, 1 << 20);
+        for plain in ["toy://a:1", "toy://a:1?secret=ping_after"] {
             assert_eq!(take(plain, &mut [&mut options]).unwrap().url, plain);
         }
     }
@@ -86,7 +102,7 @@ mod tests {
             ),
             ("ping_after", "ping_after is empty; it is a time such as"),
         ] {
-            let url = format!("bpmux://a:1?token=secret&{query}");
+            let url = format!("toy://a:1?token=secret&{query}");
             let error = take(&url, &mut [&mut LinkOptions::default()]).unwrap_err();
             assert!(error.contains(says) && !error.contains("secret"), "{error}");
         }

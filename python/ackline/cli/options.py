@@ -45,7 +45,7 @@ class Option:
 
 
 def options_of(what: str) -> list[Option]:
-    """The options of ``receive``, or of a protocol's call such as ``bpmux.listen``."""
+    """The options of ``receive``, or of a protocol's call such as ``relink.listen``."""
     found: dict[str, dict[str, Any]] = {}
     sections: dict[str, list[str]] = {}
     for row in _core.option_table(what):
