@@ -1,5 +1,6 @@
 """Every option in README and docs exists, and every option is on a page."""
 
+import contextlib
 import inspect
 import re
 import subprocess
@@ -8,10 +9,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import typer
 from test_examples import ROOT, environment, pages
 
 from ackline import lumberjack
 from ackline.cli import values
+from ackline.cli.options import options_of as table_of
+from ackline.cli.options import receiver_options
 from ackline.cli.send import send
 
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]")
@@ -60,6 +64,39 @@ def test_every_option_of_a_command_stands_on_a_page(command: str) -> None:
     own = options_of([command])
     assert len(own) > 7
     assert own - set(OPTION.findall(text)) <= {"--help"}
+
+
+LIMITS = re.compile(r"(?m)^\| (`--[a-z`, -]+`) \| ([^|]+) \|")
+
+
+def same(shown: str, default: str) -> bool:
+    """Whether two texts are one value, such as 60s and 1m."""
+    if shown == default:
+        return True
+    for read in (values.milliseconds, values.size):
+        with contextlib.suppress(typer.BadParameter):
+            if read(shown) == read(default):
+                return True
+    return False
+
+
+def test_the_page_on_limits_has_the_defaults_of_the_tables():
+    tables = {option.name: option for option in [*table_of("bpmux.listen"), *receiver_options()]}
+    page = (ROOT / "docs" / "operations" / "limits.md").read_text("utf-8")
+    compared = 0
+    for names, cell in LIMITS.findall(page):
+        options = [name.strip("` -").replace("-", "_") for name in names.split(",")]
+        shown = [text.strip() for text in cell.replace(" each", "").split(",")]
+        if len(shown) == 1:
+            shown *= len(options)
+        for name, text in zip(options, shown, strict=True):
+            default = tables[name].default
+            # Some defaults are sentences, or nothing at all.
+            if tables[name].kind in {"text", "path", "word"} or " " in default:
+                continue
+            assert same(text, default) or (text, default) == ("0", "off"), name
+            compared += 1
+    assert compared > 30
 
 
 class Row(NamedTuple):

@@ -72,7 +72,7 @@ pub enum AddressError {
         why: String,
     },
     /// An unknown option in the query.
-    #[error("{url:?}: there is no option {name:?}: a URL takes {}", TlsOptions::names().join(", "))]
+    #[error("{url:?}: there is no option {name:?}: a URL takes options of its protocol, and with +tls {}", TlsOptions::names().join(", "))]
     UnknownOption {
         /// The URL without its query.
         url: String,

@@ -198,7 +198,7 @@ const MAX_NAME_BYTES: usize = 255;
 fn in_own_words(error: AddressError) -> String {
     match error {
         AddressError::UnknownOption { url, name } => format!(
-            "{url:?}: there is no option {name:?}: a URL of {SCHEME} takes endpoint, {}, and with +tls {}",
+            "{url:?}: there is no option {name:?}: a URL of {SCHEME} takes endpoint, {}, other options of the protocol, and with +tls {}",
             names().join(", "),
             TlsOptions::names().join(", ")
         ),
