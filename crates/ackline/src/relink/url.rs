@@ -314,7 +314,8 @@ mod tests {
             (
                 "relink://a:1/n?frob=secret",
                 "there is no option \"frob\": a URL of relink takes endpoint, connector_channel_id_size, \
-                 listener_channel_id_size, connector_transactions, listener_transactions, and with +tls ca,",
+                 listener_channel_id_size, connector_transactions, listener_transactions, other options of the protocol, \
+                 and with +tls ca,",
             ),
             ("relink://a:1/n?send_window=7", "no option \"send_window\""),
         ] {
