@@ -133,13 +133,13 @@ def test_the_page_on_sending_has_the_options_and_defaults_of_connect() -> None:
 
 
 def test_the_page_on_sending_has_the_options_and_defaults_of_the_command() -> None:
-    options = inspect.signature(send).parameters
+    table = {option.name: option for option in table_of("lumberjack.connect")}
     for name, row in rows_of_the_writer().items():
         if not row.command:
             assert name in {"timeout", "receipts"}
             continue
         assert row.command == values.option_of(name)
-        default = options[name].default
+        assert name in inspect.signature(send).parameters
         if name not in {"buffer_events", "buffer_bytes"}:  # they follow from others
-            shown = {None: "off", True: "true", False: "false"}.get(default, str(default))
-            assert shown == row.default, name
+            default = table[name].default or "off"
+            assert same(row.default, default), name

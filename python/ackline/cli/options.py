@@ -1,7 +1,7 @@
 """Options of a command that come from the tables in which the protocols have theirs."""
 
 import inspect
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -9,7 +9,7 @@ import typer
 
 from ackline import _core, _values
 
-__all__ = ["Option", "check_option", "options_of", "receiver_options", "with_options"]
+__all__ = ["Option", "check_option", "options_of", "receiver_options", "values_of", "with_options"]
 
 _METAVARS = {
     "count": "INTEGER",
@@ -63,26 +63,67 @@ def receiver_options() -> list[Option]:
 
 
 def with_options(
-    command: Callable[..., None], options: Iterable[Option], but: Collection[str] = ()
-) -> Callable[..., None]:
+    command: Callable[..., None],
+    options: Iterable[Option],
+    *,
+    but: Collection[str] = (),
+    defaults: Mapping[str, str] | None = None,
+) -> None:
     """Gives `command` the options, each as an argument that is None where it is not given.
 
     Args:
         command: A function whose last parameter is ``**options``.
         options: The options.
         but: Names of options that the command declares itself, or does not have.
-
-    Returns:
-        The same function, with a signature that typer reads.
+        defaults: Texts for defaults that are the command's own, by the options' names.
     """
     declared = list(inspect.signature(command, eval_str=True).parameters.values())[:-1]
-    added = [_parameter(option) for option in options if option.name not in but]
+    added = [
+        _parameter(option, (defaults or {}).get(option.name, option.default))
+        for option in options
+        if option.name not in but
+    ]
     signature = inspect.Signature([*declared, *added])
     command.__signature__ = signature  # type: ignore[attr-defined]
     command.__annotations__ = {
         name: parameter.annotation for name, parameter in signature.parameters.items()
     }
-    return command
+
+
+def values_of(
+    what: str, options: Iterable[Option], given: Mapping[str, str | bool | None]
+) -> dict[str, Any]:
+    """The values of options by their names: as they were given, or their defaults.
+
+    Args:
+        what: The table, as for `options_of`.
+        options: The options of the command.
+        given: Their values as they are on the command line; None where it names none.
+
+    Returns:
+        Sizes and counts as int, times as seconds, flags as bool, anything else as str; None is off.
+
+    Raises:
+        UsageError: A value does not fit.
+    """
+    values = {}
+    for option in options:
+        value = given.get(option.name)
+        if value is not None:
+            _core.check_option(what, option.name, value)
+        values[option.name] = _value(option, option.default if value is None else value)
+    return values
+
+
+def _value(option: Option, value: str | bool) -> str | float | None:  # noqa: FBT001 (as given)
+    if option.kind == "flag":
+        return value in {True, "true"}
+    text = str(value)
+    if text in {"", "off"}:
+        return None
+    if option.kind == "time":
+        return (_values.milliseconds(text) or 0) / 1000
+    return _values.size(text) if option.kind in {"bytes", "count"} else text
 
 
 def check_option(what: str, name: str, text: str | None) -> int:
@@ -102,7 +143,7 @@ def check_option(what: str, name: str, text: str | None) -> int:
     return _values.size(option.default if text is None else text) or 0
 
 
-def _parameter(option: Option) -> inspect.Parameter:
+def _parameter(option: Option, default: str) -> inspect.Parameter:
     kind: Any = bool | None if option.kind == "flag" else str | None
     metavar = "|".join(option.words) or _METAVARS.get(option.kind)
     if option.off and metavar is not None and option.kind != "path" and option.default:
@@ -115,7 +156,7 @@ def _parameter(option: Option) -> inspect.Parameter:
         *names,
         help=option.help,
         metavar=None if option.kind == "flag" else metavar,
-        show_default=option.default if option.kind != "flag" and option.default else False,
+        show_default=default if option.kind != "flag" and default else False,
         rich_help_panel=panel or None,
     )
     return inspect.Parameter(

@@ -16,6 +16,7 @@ from ackline._core import MAX_JSON_BYTES
 from ackline.cli.bar import Bar
 from ackline.cli.lines import SHOWN, Lines, Pipe
 from ackline.cli.needs import PINGS, PROTOCOLS, RELINK, of_command_line, scheme_of
+from ackline.cli.options import options_of, values_of, with_options
 from ackline.cli.send_bpmux import BpmuxSending
 from ackline.cli.send_lumberjack import LumberjackSending
 from ackline.cli.send_relink import RelinkSending, Target, target_of
@@ -25,11 +26,9 @@ from ackline.cli.values import (
     USAGE,
     as_written,
     fail,
-    milliseconds,
     option_of,
     place,
     size,
-    timer,
     with_dashes,
 )
 from ackline.exceptions import AcklineError, ProtocolError, UsageError
@@ -63,9 +62,18 @@ _OF = {
 """Options that not every protocol has, by those that have them."""
 _RANGES = 20
 """Runs of lines that are named; the rest is counted."""
+_TABLE = options_of("lumberjack.connect")
+_NOT_OPTIONS = ("connect_timeout", "receipts")
+"""Options of connections that a command has no use for."""
+_BUFFER = {
+    "buffer_events": "what all hosts may have in flight, and a window each",
+    "buffer_bytes": "for as many windows, 16MiB each at least",
+}
+_OFF = ("read_timeout", "progress_timeout", "ttl", "compression", "backoff_max")
+"""Options whose default is not off: a None switches them off."""
 
 
-def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
+def send(
     context: typer.Context,
     url: Annotated[
         str,
@@ -85,68 +93,6 @@ def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         str | None,
         typer.Option(help="Relink: the channel's id in hex.", show_default="00000000"),
     ] = None,
-    version: Annotated[int, typer.Option(help="The protocol's version.", min=1, max=2)] = 2,
-    batch_events: Annotated[int, typer.Option(help="Events in a window.", min=1)] = 2048,
-    batch_bytes: Annotated[
-        str, typer.Option(help="Bytes in a window, before compression; a larger event goes alone.")
-    ] = "4MiB",
-    buffer_events: Annotated[
-        int | None,
-        typer.Option(
-            help="Events taken from the file and not acknowledged, at least one window.",
-            show_default="what all hosts may have in flight, and a window each",
-            min=1,
-        ),
-    ] = None,
-    buffer_bytes: Annotated[
-        str | None,
-        typer.Option(help="Their bytes.", show_default="for as many windows, 16MiB each at least"),
-    ] = None,
-    max_in_flight: Annotated[
-        int,
-        typer.Option(
-            help="Windows (of bpmux: sinks) sent to a host and not acknowledged.",
-            min=1,
-        ),
-    ] = 2,
-    max_in_flight_events: Annotated[
-        int | None,
-        typer.Option(help="Events sent to a host and not acknowledged.", show_default="off", min=1),
-    ] = None,
-    max_in_flight_bytes: Annotated[
-        str | None, typer.Option(help="Their bytes.", show_default="off")
-    ] = None,
-    slow_start: Annotated[
-        int | None,
-        typer.Option(help="Events in the first window; they grow and shrink with success.", min=1),
-    ] = None,
-    cumulative: Annotated[  # noqa: FBT002 (a flag)
-        bool,
-        typer.Option(
-            "--cumulative", help="Number events on and on instead of from 1 in each window."
-        ),
-    ] = False,
-    accept_count_acks: Annotated[  # noqa: FBT002 (a flag)
-        bool,
-        typer.Option(
-            "--accept-count-acks",
-            help="With --cumulative, also take the number of events for an acknowledgement.",
-        ),
-    ] = False,
-    read_timeout: Annotated[
-        str, typer.Option(help="Silence of a host that owes an acknowledgement; off.")
-    ] = "30s",
-    progress_timeout: Annotated[
-        str, typer.Option(help="Time without a growing acknowledgement; off.")
-    ] = "5m",
-    backoff_min: Annotated[
-        str, typer.Option(help="The longest first wait before a failed host is tried again.")
-    ] = "1s",
-    backoff_max: Annotated[str, typer.Option(help="The longest wait of all.")] = "60s",
-    ttl: Annotated[
-        str, typer.Option(help="Age at which a connection is made anew, such as 10m.")
-    ] = "off",
-    compression: Annotated[int, typer.Option(help="zlib level; 0 sends plain.", min=0, max=9)] = 3,
     timeout: Annotated[
         float,
         typer.Option(
@@ -156,21 +102,6 @@ def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     max_json_bytes: Annotated[
         str, typer.Option(help="Bytes of an event, 16MiB at the most: longer lines are not sent.")
     ] = "16MiB",
-    ca: Annotated[
-        str | None, typer.Option(help="For +tls: a PEM file of certificates to trust.")
-    ] = None,
-    crl: Annotated[
-        str | None, typer.Option(help="For +tls: a PEM file of revocation lists, up to 1 MiB.")
-    ] = None,
-    cert: Annotated[str | None, typer.Option(help="For +tls: our own certificate.")] = None,
-    key: Annotated[str | None, typer.Option(help="For +tls: its key.")] = None,
-    server_name: Annotated[
-        str | None, typer.Option(help="For +tls: the name in the server's certificate.")
-    ] = None,
-    token_file: Annotated[
-        str | None,
-        typer.Option(help="For +tls: a file with our token, for who listens with --tokens-file."),
-    ] = None,
     state: Annotated[
         str | None,
         typer.Option(
@@ -182,6 +113,7 @@ def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     as_json: Annotated[  # noqa: FBT002 (a flag)
         bool, typer.Option("--json", help="One JSON line on standard output at the end.")
     ] = False,
+    **given: str | bool | None,
 ) -> None:
     """Sends each line of a file as one event, over connections that are made again by themselves.
 
@@ -199,54 +131,19 @@ def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         fail(f"--max-json-bytes is {limit}; it is from 1 to {MAX_JSON_BYTES}", USAGE)
     if file != "-" and not Path(file).is_file():
         fail(f"{file} is not a file", USAGE)
-    sizes = {
-        "batch_bytes": batch_bytes,
-        "buffer_bytes": buffer_bytes,
-        "max_in_flight_bytes": max_in_flight_bytes,
-    }
-    times = {"backoff_min": backoff_min, "backoff_max": backoff_max}
-    timers = {"read_timeout": read_timeout, "progress_timeout": progress_timeout, "ttl": ttl}
-    plain = {
-        "version": version,
-        "batch_events": batch_events,
-        "buffer_events": buffer_events,
-        "max_in_flight": max_in_flight,
-        "max_in_flight_events": max_in_flight_events,
-        "slow_start": slow_start,
-        "cumulative": cumulative,
-        "accept_count_acks": accept_count_acks,
-        "compression": compression,
-        "ca": ca,
-        "crl": crl,
-        "cert": cert,
-        "key": key,
-        "server_name": server_name,
-        "token_file": token_file,
-    }
-    options: dict[str, Any] = {name: value for name, value in plain.items() if value is not None}
-    options |= {
-        name: size(text, option_of(name)) for name, text in sizes.items() if text is not None
-    }
-    options |= {
-        name: milliseconds(text, option_of(name)) / 1000 or None for name, text in times.items()
-    }
-    options |= {name: timer(text, option_of(name)) / 1000 or None for name, text in timers.items()}
-    for whole, window in (("buffer_events", "batch_events"), ("buffer_bytes", "batch_bytes")):
-        if (room := options.get(whole, options[window])) < options[window]:
-            least = f"{option_of(window)} is {options[window]}"
-            fail(f"{option_of(whole)} is {room}; it holds one window at least: {least}", USAGE)
+    options = _options(given)
     scheme = scheme_of(url)
     target = target_of(url, channel) if scheme == "relink" else None
     if target is not None and state is not None:
         _check_state(target, file)
         options["state"] = state
     begin = time.monotonic()
-    given = Pipe(standard_input().fileno()) if file == "-" else None
-    source = nullcontext(given) if given else Path(file).open("rb")  # noqa: SIM115 (entered below)
+    pipe = Pipe(standard_input().fileno()) if file == "-" else None
+    source = nullcontext(pipe) if pipe else Path(file).open("rb")  # noqa: SIM115 (entered below)
     reason: AcklineError | _Stopped | None = None
     try:
         with source as opened, Bar(file) as bar:
-            lines = Lines(opened, "standard input" if given else file, limit)
+            lines = Lines(opened, "standard input" if pipe else file, limit)
             lines.is_json = scheme not in {"relink", "bpmux"}
             sending: _AnySending
             if target is not None:
@@ -256,7 +153,7 @@ def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
             else:
                 sending = LumberjackSending(lines, url, options, timeout)
             reason = _move(sending, bar)
-            if isinstance(reason, AcklineError) and given is None:
+            if isinstance(reason, AcklineError) and pipe is None:
                 # A pipe may have no end: what was not read of it is not counted.
                 lines.skip_rest()
     except UsageError as error:
@@ -264,6 +161,26 @@ def send(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         fail(as_written(error, options), USAGE)
     seconds = time.monotonic() - begin
     _end(lines, sending, seconds, reason, as_json=as_json)
+
+
+with_options(send, _TABLE, but=_NOT_OPTIONS, defaults=_BUFFER)
+
+
+def _options(given: dict[str, str | bool | None]) -> dict[str, Any]:
+    """The values of all options: as they were given, and the defaults of the others."""
+    table = [option for option in _TABLE if option.name not in _NOT_OPTIONS]
+    try:
+        options = values_of("lumberjack.connect", table, given)
+    except UsageError as error:
+        fail(as_written(error), USAGE)
+    for whole, window in (("buffer_events", "batch_events"), ("buffer_bytes", "batch_bytes")):
+        if given[whole] is None:
+            # It follows from the number of hosts.
+            options[whole] = None
+        elif (room := options[whole] or options[window]) < options[window]:
+            least = f"{option_of(window)} is {options[window]}"
+            fail(f"{option_of(whole)} is {room}; it holds one window at least: {least}", USAGE)
+    return {name: value for name, value in options.items() if value is not None or name in _OFF}
 
 
 def _check_options(context: typer.Context, url: str) -> None:

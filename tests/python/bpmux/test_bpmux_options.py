@@ -143,7 +143,10 @@ def test_every_option_has_a_wrong_value() -> None:
         ("relink://127.0.0.1:1", "relink://127.0.0.1:1 is of relink, not of bpmux"),
         ("bpmux+quic://127.0.0.1:1", "names an unknown transport"),
         ("bpmux+unix://relative", "needs an absolute path"),
-        ("bpmux://127.0.0.1:1?x=1", 'there is no option "x": a URL takes options of its protocol, and with'),
+        (
+            "bpmux://127.0.0.1:1?x=1",
+            'there is no option "x": a URL takes options of its',
+        ),
         ("bpmux://127.0.0.1:1?ca=/x", "ca is an option of TLS: write protocol+tls://"),
     ],
 )

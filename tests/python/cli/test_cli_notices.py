@@ -326,11 +326,8 @@ def test_no_time_at_all_is_not_taken_for_off(arguments, option):
         assert run.returncode == 2, run.stderr
         # The message is in a frame that breaks its lines.
         told = " ".join(run.stderr.replace("│", " ").split())
-        if arguments == SENDING:
-            assert f"{text!r} is no time that can pass: {option} off switches it off" in told
-        else:
-            assert f"{option} is {text}; it is a time such as" in told
-            assert told.endswith("at least 1ms, or off")
+        assert f"{option} is {text}; it is a time such as" in told
+        assert told.endswith("at least 1ms, or off")
 
 
 def test_a_port_out_of_range_is_called_that():

@@ -240,7 +240,7 @@ def test_events_go_to_whichever_host_takes_them():
         ("slow_start", 0), ("compression", 10), ("backoff_max", 0.5), ("ttl", 0.0),
         ("read_timeout", 0), ("read_timeout", -1), ("progress_timeout", 0.0),
         ("progress_timeout", -0.1), ("timeout", -1), ("timeout", 0), ("timeout", math.nan),
-        ("timeout", math.inf), ("backoff_min", -1), ("backoff_min", "1s"), ("compression", -1),
+        ("timeout", math.inf), ("backoff_min", -1), ("backoff_min", "soon"), ("compression", -1),
         ("receipts", -1), ("batch_events", 1 << 32), ("buffer_bytes", -1), ("slow_start", 1.5),
         ("max_in_flight", 1 << 70),
     ],
