@@ -24,7 +24,6 @@ __all__ = [
     "option_of",
     "place",
     "size",
-    "timer",
     "with_dashes",
 ]
 
@@ -59,15 +58,6 @@ def milliseconds(text: str, option: str | None = None) -> int:
         raise typer.BadParameter(message, param_hint=option)
     if found > _LONGEST:
         message = f"{text!r} is more than 36500d (100 years)"
-        raise typer.BadParameter(message, param_hint=option)
-    return found
-
-
-def timer(text: str, option: str) -> int:
-    """As `milliseconds`, of a time that `off` switches off: 0 s could mean off, or at once."""
-    found = milliseconds(text, option)
-    if found == 0 and text != "off":
-        message = f"{text!r} is no time that can pass: {option} off switches it off"
         raise typer.BadParameter(message, param_hint=option)
     return found
 
