@@ -13,7 +13,7 @@
 //! |---|---|---|
 //! | `bpmux` | [`bpmux`]: requests, sinks, streams and duplexes | 40 |
 //! | `lumberjack` | [`lumberjack`]: the listener and the sender | 47 |
-//! | `relink` | [`relink`]: links, also those that are kept on disk, whose directory [`spool`](ackline_spool) locks | 93 |
+//! | `relink` | [`relink`]: links, also those that are kept on disk, whose directory [`spool`] locks | 93 |
 //! | `spool` | [`Receiver`]: lands what arrives in a spool; its options name every protocol, so it has all three | 102 |
 //! | `tls` | `+tls` URLs, which without it are an error that names the feature | 49 more beside `bpmux`, 39 beside `spool` |
 //!
@@ -48,6 +48,7 @@ pub mod relink;
 mod repeats;
 #[cfg(feature = "spool")]
 mod runs;
+#[cfg(any(feature = "bpmux", feature = "relink"))]
 mod wakes;
 
 pub use ackline_core as core;

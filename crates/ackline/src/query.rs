@@ -8,6 +8,8 @@ use ackline_link::percent_decoded;
 pub(crate) struct Plain {
     pub(crate) url: String,
     /// The options that were taken, as written, in order of their names.
+    #[cfg_attr(not(feature = "spool"), allow(dead_code))]
+    // a receiver compares those of its URLs
     pub(crate) taken: Vec<String>,
 }
 

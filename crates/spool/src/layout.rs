@@ -12,7 +12,7 @@ pub trait Layout: Send + Sync {
 
     /// Pushes exactly the events of `rows` (counted within the block), in order.
     ///
-    /// It is not called if no column needs the body; [`Rows::wants_payload`] says which parts may
+    /// It is not called if no column needs the body; `Rows::wants_payload` says which parts may
     /// be skipped.
     ///
     /// # Errors

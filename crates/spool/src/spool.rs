@@ -165,7 +165,7 @@ impl Spool {
     }
 
     /// Reads the events of a range of positions. A strict reader ends at the first position that is lost or
-    /// damaged, see [`OnLoss`].
+    /// damaged, see [`OnLoss`](crate::OnLoss).
     ///
     /// # Errors
     /// `spool.gap` if the first position is retired or lost, `spool.behind_checkpoint` above the

@@ -47,6 +47,20 @@ def test_a_url_overrides_an_option_of_the_receiver():
         wait_until(lambda: receiver.stats()["events"] == 1, "the message within its limit is there")
 
 
+def test_a_listener_of_lumberjack_takes_options_of_its_url():
+    with (
+        lumberjack.listen(f"lumberjack://{NEAR}?max_window_events=2") as listener,
+        contextlib.suppress(AcklineError),
+        lumberjack.connect(listener.url) as writer,
+    ):
+        with pytest.raises(LinkTimeout):
+            writer.send([b"{}"] * 3, timeout=0.5)
+        assert listener.refused()[0][1] == "lumberjack.window_too_large"
+        writer.close(timeout=0)
+    with pytest.raises(UsageError, match="max_pairs is 0; it is a whole number"):
+        lumberjack.listen(f"lumberjack://{NEAR}?max_pairs=0")
+
+
 def test_a_link_takes_options_of_its_url_at_both_ends():
     channel = b"\0\0\0\1"
     with relink.listen(f"relink://{NEAR}/orders?max_message_bytes=10") as listener:

@@ -318,7 +318,7 @@ impl Stream {
     }
 
     /// The next part of a message as it comes, and whether the message ends with it; `None` as of
-    /// [`receive`](Self::receive). Messages come in parts with [`LinkOptions::parts`](super::LinkOptions::parts),
+    /// [`receive`](Self::receive). Messages come in parts with [`Config::parts`](super::Config::parts),
     /// where they have several chunks, and are of any length then; otherwise each is one part. Cancel-safe.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ pub(super) const DROPPED: &[u8] = b"dropped";
 /// Why what the peer has begun and closed is cancelled.
 pub(super) const NOT_ACCEPTED: &[u8] = b"not accepted";
 
-/// A piece of a message; without [`LinkOptions::parts`](super::LinkOptions::parts) all of it.
+/// A piece of a message; without [`Config::parts`](super::Config::parts) all of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
     /// Its bytes.

@@ -13,6 +13,7 @@ use ackline_link::{
 use tokio::task::JoinHandle;
 
 use crate::listening::{Listening, Refusals};
+use crate::query;
 
 use super::{Event, Kind, Reader, ReaderConfig, Window, endpoint, within};
 
@@ -44,17 +45,29 @@ ackline_core::options! {
     }
 }
 
+impl ListenerOptions {
+    /// Sets the options of the protocol in the query of `url`; answers the URL without them.
+    ///
+    /// # Errors
+    /// One does not fit; the text is a sentence.
+    pub fn with_url(&mut self, url: &str) -> Result<String, String> {
+        query::take(url, &mut [&mut self.reader]).map(|plain| plain.url)
+    }
+}
+
 /// As [`listen`], with all options.
 ///
 /// # Errors
 /// As [`listen`]; also options of TLS that do not fit, or for a URL without `+tls`.
 pub async fn listen_with(
     url: &str,
-    options: ListenerOptions,
+    mut options: ListenerOptions,
     budget: Budget,
 ) -> io::Result<Listener> {
-    let spec = spec(url, &options.tls, options.acceptor.handshake_timeout)
-        .map_err(|text| io::Error::new(io::ErrorKind::InvalidInput, text))?;
+    let wrong = |text| io::Error::new(io::ErrorKind::InvalidInput, text);
+    let url = options.with_url(url).map_err(wrong)?;
+    let timeout = options.acceptor.handshake_timeout;
+    let spec = spec(&url, &options.tls, timeout).map_err(wrong)?;
     let reader = within(options.reader, &budget);
     listen_at(&spec, reader, options.acceptor, budget).await
 }

@@ -118,9 +118,10 @@ pub(crate) struct LumberjackListener {
 impl LumberjackListener {
     #[new]
     fn new(py: Python<'_>, url: &str, options: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let endpoint = super::endpoint(url)?;
         let mut made = ListenerOptions::default();
         let mut others = options::set(&mut made, Uses::LISTEN, options)?;
+        let url = made.with_url(url);
+        let endpoint = super::endpoint(&url.map_err(|text| errors::usage("url", &text))?)?;
         let ListenerOptions {
             reader: mut config,
             acceptor,

@@ -23,7 +23,7 @@ pub const COLUMNS: [&str; 12] = [
 ];
 
 /// The column that is built only if it is named: 16 bytes that identify an event in every spool,
-/// computed from its sender and its bytes ([`Digester::of_sender`]).
+/// computed from its sender and its bytes (`Digester::of_sender`).
 pub const DIGEST: &str = "digest";
 
 /// The schema of these columns, in the order of [`COLUMNS`]; all of them if none are named.
