@@ -56,7 +56,7 @@ def test_options_of_the_embedded_receiver_are_handed_on() -> None:
         "receiver.max_window_events": "100",
         "receiver.max_json_bytes": "1.5M",
         "receiver.idle_timeout_ms": "900000",
-        # No number of milliseconds, and no size: the receiver refuses it by its name.
+        # No number of milliseconds: the receiver refuses it by its name.
         "receiver.stall_timeout_ms": "5m",
         "receiver.no-window": "refuse",
         "receiver.allow_unsafe_filesystem": "true",
@@ -69,12 +69,13 @@ def test_options_of_the_embedded_receiver_are_handed_on() -> None:
         "ack": "committed=c",
         "budget": 1 << 30,
         "memory": 64 << 20,
-        "max_window_events": 100,
-        "max_json_bytes": 3 << 19,
+        # Texts are read where the receiver is.
+        "max_window_events": "100",
+        "max_json_bytes": "1.5M",
         "idle_timeout_ms": 900_000,
         "stall_timeout_ms": "5m",
         "no_window": "refuse",
-        "allow_unsafe_filesystem": True,
+        "allow_unsafe_filesystem": "true",
         "group": True,
     }
     durable_acks = stream_options(given | {"ack": "durable"}).listen
@@ -91,7 +92,7 @@ def test_a_part_of_the_embedded_receiver_is_no_size() -> None:
 
 @pytest.mark.parametrize(
     ("given", "meant"),
-    [("max_connection", "max_connections"), ("keepalive", "keepalive_ms"), ("bugdet", "budget")],
+    [("max_connection", "max_connections"), ("keepalives", "keepalive"), ("bugdet", "budget")],
 )
 def test_a_misspelt_option_of_the_embedded_receiver_is_answered_with_the_nearest(
     given: str, meant: str
