@@ -73,7 +73,7 @@ sim: ## Run SEEDS random schedules of calls, deliveries and cuts of Relink (from
 	cargo run --release --locked -p ackline-relink --example sim -- --seeds $(SEEDS) --seed $(SEED)
 
 .PHONY: test
-test: vectors test-rust test-python test-attacks test-spark test-interop test-docs ## Run every test: vectors, Rust, Python, attacks, Spark, real peers, examples
+test: vectors test-rust test-python test-attacks test-spark test-interop test-docs test-features ## Run every test: vectors, Rust, Python, attacks, Spark, real peers, examples, features
 
 .PHONY: vectors
 vectors: setup ## Run the conformance vectors in Rust and in Python; ACKLINE_VECTORS adds a folder
@@ -149,6 +149,13 @@ peers: setup ## Build the real peers of the interop tests: Go, Rust, npm, Maven
 .PHONY: test-interop
 test-interop: peers ## Run the tests with real senders and receivers
 	@$(call pytest,tests/interop)
+
+# With the versions of the workspace: cargo takes the lines that it needs out of this file.
+.PHONY: test-features
+test-features: ## Run a crate outside the workspace that uses the crate ackline with bpmux alone
+	@.ci/need cargo cc
+	cp Cargo.lock tests/features/bpmux_user/Cargo.lock
+	CARGO_TARGET_DIR=target/features cargo run --quiet --manifest-path tests/features/bpmux_user/Cargo.toml
 
 .PHONY: test-docs
 test-docs: setup ## Run the examples of the documentation and compare its tables with the product
