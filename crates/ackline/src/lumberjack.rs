@@ -34,7 +34,7 @@ pub const SCHEME: &str = "lumberjack";
 /// The endpoint of a URL of this protocol.
 ///
 /// # Errors
-/// What is wrong with the URL, in a sentence.
+/// The URL is wrong; the text is a sentence.
 pub(crate) fn endpoint(url: &str) -> Result<Endpoint, String> {
     let endpoint = Endpoint::parse(url).map_err(|error| error.to_string())?;
     if endpoint.protocol == SCHEME {
@@ -46,9 +46,9 @@ pub(crate) fn endpoint(url: &str) -> Result<Endpoint, String> {
     ))
 }
 
-/// The same configuration for a listener: what was complete before an error is still acknowledged, and
-/// windows are no larger than `budget` can admit whatever else it holds, since a larger one could wait for
-/// memory for ever.
+/// The same configuration for a listener: windows that were complete before an error are still acknowledged,
+/// and windows are no larger than `budget` can admit whatever else it holds, since a larger one could wait
+/// for memory for ever.
 pub(crate) fn within(mut config: ReaderConfig, budget: &Budget) -> ReaderConfig {
     let largest = usize::try_from(budget.largest()).unwrap_or(usize::MAX);
     config.limits.max_window_bytes = config.limits.max_window_bytes.min(largest);

@@ -62,7 +62,7 @@ impl Layout for EventLayout {
 }
 
 /// `lumberjack/invalid/1`: the body is one `C` frame that cannot be read, as it came. It is one row: the
-/// frame is its payload, the announced number of events its sequence, what is wrong its attributes.
+/// frame is its payload, the announced number of events its sequence, the error its attributes.
 #[derive(Debug, Clone, Copy)]
 pub struct InvalidLayout;
 

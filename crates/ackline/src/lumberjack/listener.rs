@@ -17,8 +17,8 @@ use crate::query;
 
 use super::{Event, Kind, Reader, ReaderConfig, Window, endpoint, within};
 
-/// Listens on a URL such as `lumberjack://127.0.0.1:5044` (port 0: any free one), with the default limits
-/// of who may connect.
+/// Listens on a URL such as `lumberjack://127.0.0.1:5044` (port 0: any free one), with the default limits on
+/// the peers that may connect.
 ///
 /// # Errors
 /// A URL that is not one of ours, or an address that cannot be bound.
@@ -115,7 +115,7 @@ impl Listener {
         self.listening.url()
     }
 
-    /// Who was turned away, and how many health checks came.
+    /// Counters of connections that were turned away, and of health checks.
     pub fn stats(&self) -> AcceptorStats {
         self.listening.stats()
     }
@@ -136,7 +136,7 @@ impl Listener {
     }
 }
 
-/// One sender's connection. Dropping it ends it; what was not acknowledged the sender sends again.
+/// One sender's connection. Dropping it ends it; the sender sends unacknowledged windows again.
 pub struct Connection {
     link: Link<Reader>,
     peer: PeerInfo,
@@ -207,7 +207,7 @@ impl Connection {
         self.link.call(|reader, now| reader.ack(now, window))
     }
 
-    /// Reads no more; what was handed out can still be acknowledged, then the connection ends.
+    /// Reads no more; windows that were handed out can still be acknowledged, then the connection ends.
     pub fn stop(&self) {
         self.link.call(Reader::stop);
     }

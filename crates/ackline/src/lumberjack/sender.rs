@@ -1,8 +1,8 @@
 //! The writer for applications: takes events, keeps them until they are acknowledged, and gets them to
 //! whichever of its hosts takes them, over as many connections as that needs.
 //!
-//! Decided in here: what is sent to whom and when a connection is made again. What is on the wire, and
-//! what an acknowledgement covers, is the protocol's machine.
+//! It decides which events go to which host, and when a connection is made again. The protocol's machine
+//! decides the bytes on the wire, and the events that an acknowledgement covers.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -37,8 +37,8 @@ use shared::Shared;
 const LAST_BYTES: Duration = Duration::from_secs(1);
 
 /// Sends events to one or several receivers. Clones are the same sender; when the last one is dropped, its
-/// connections end at once. [`Sender::close`] waits for what is out. Events that either leaves without an
-/// acknowledgement are a warning, `sender.unacknowledged`.
+/// connections end at once. [`Sender::close`] waits for unacknowledged events. Events that either leaves
+/// without an acknowledgement are a warning, `sender.unacknowledged`.
 ///
 /// Events are numbered from 1 in the order of acceptance. Each is in flight at one host at a time, those
 /// of one connection in ascending order unless they come from another host that was lost.
@@ -104,7 +104,7 @@ impl Sender {
         Self::over(net, &names, options)
     }
 
-    /// Refuses what [`Sender::open`] would refuse; connects to nobody and needs no runtime.
+    /// Refuses the URLs and options that [`Sender::open`] would refuse; connects to nobody and needs no runtime.
     ///
     /// # Errors
     /// As [`Sender::open`].
@@ -272,7 +272,7 @@ impl Sender {
     }
 
     /// Accepts no more, waits `timeout` at the most until everything is acknowledged, and ends every
-    /// connection. Answers exactly what is not acknowledged; a second call answers nothing more.
+    /// connection. Returns exactly the events that are not acknowledged; a second call returns no more.
     pub async fn close(&self, timeout: Duration) -> Unacked {
         let shared = &self.inner.shared;
         shared.enter(Phase::Closing);
@@ -301,7 +301,7 @@ impl Sender {
         rest
     }
 
-    /// Ends every connection now. What is not acknowledged is told by [`Sender::close`].
+    /// Ends every connection now. [`Sender::close`] returns the events that are not acknowledged.
     pub fn abort(&self) {
         self.inner.shared.enter(Phase::Closed);
         let tasks = self
@@ -439,7 +439,7 @@ impl Ending {
         }
     }
 
-    /// What one of them lets go of is taken by none of the others.
+    /// Aborts all tasks. No other task takes the events that an aborted task lets go.
     fn abort(&self) {
         self.shared.enter(Phase::Ending);
         for task in &self.tasks {

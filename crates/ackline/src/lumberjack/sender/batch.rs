@@ -72,7 +72,7 @@ impl Batch {
         self.records.len()
     }
 
-    /// Bytes of its plain frames with their headers: what the buffer's limit counts.
+    /// Bytes of its plain frames with their headers, as the buffer's limit counts them.
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -1,4 +1,5 @@
-//! The task of one host: connects when there is something to send, sends what it may, and comes back.
+//! The task of one host: connects when there is something to send, sends the windows that it may send, and
+//! comes back.
 //!
 //! ```text
 //! Idle ── wanted ──► Connecting ── made ──► Connected ── its time is over ──► Draining
@@ -34,7 +35,7 @@ pub trait Dial: Send + Sync + 'static {
     fn dial(&self, host: usize) -> impl Future<Output = io::Result<Self::Io>> + Send;
 }
 
-/// One host and what it remembers from connection to connection.
+/// One host and the state that it keeps from connection to connection.
 pub(super) struct Host<D> {
     at: usize,
     name: Arc<str>,
@@ -47,7 +48,7 @@ pub(super) struct Host<D> {
     jitter: Jitter,
 }
 
-/// What the end of a connection, or of an attempt, means for the next one.
+/// The time of the next connection, after the end of a connection or of an attempt.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
     /// As soon as there is something to send.
@@ -88,7 +89,7 @@ impl<D: Dial> Host<D> {
 
     /// Runs until the sender is done or this future is dropped.
     pub(super) async fn run(mut self) {
-        // The first connection is made at once: whoever opened the sender wants to know.
+        // The first connection is made at once: the application that opened the sender waits for it.
         loop {
             let next = match self.shared.unless_over(self.connect()).await {
                 None => return,
@@ -149,7 +150,7 @@ impl<D: Dial> Host<D> {
         self.config.slow_start = self.config.slow_start.and(Some(next_size));
         self.log_end(&driven.end, lost);
         let is_idle = lost == 0 && !self.shared.pool().is_wanted(self.at);
-        // Whoever ends what it has just accepted is not asked again at once.
+        // A host that ends a connection that it has just accepted is not asked again at once.
         if has_expired || (is_idle && lived >= self.backoff_min) {
             Next::WhenWanted
         } else {
@@ -198,7 +199,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Sends no more; ends when what is out is acknowledged.
+    /// Sends no more; ends when the events in flight are acknowledged.
     fn expire(&self) {
         self.expired.store(true, Ordering::Relaxed);
         self.shared.set_state(self.at, HostState::Draining);
@@ -255,7 +256,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Books what the writer tells: whether anything was acknowledged, and whether anything was told.
+    /// Books the writer's events: whether anything was acknowledged, and whether there was an event.
     fn book(&self, writer: &mut Writer) -> (bool, bool) {
         let (mut grown, mut told) = (false, false);
         let mut pool = self.shared.pool();
@@ -274,13 +275,13 @@ impl<'a> Session<'a> {
             }
         }
         if told {
-            // Keeps the count of what is acknowledged in parts true to what is still in flight.
+            // Keeps the count of partly acknowledged events true to the events that are still in flight.
             pool.progress(self.at, writer.unacknowledged());
         }
         (grown, told)
     }
 
-    /// Books what is acknowledged of windows that are not complete.
+    /// Books the acknowledged events of windows that are not complete.
     fn note(&self, writer: &Writer) -> bool {
         let mut pool = self.shared.pool();
         if let Some(host) = pool.host(self.at) {

@@ -50,8 +50,9 @@ ackline_core::options! {
 }
 
 impl SenderOptions {
-    /// The events and bytes of the buffer for so many hosts. Where they are off, the buffer never stops one of the hosts:
-    /// it holds what all may have in flight and a window each, of which one may be a single event of the largest size.
+    /// The events and bytes of the buffer for so many hosts. Where they are off, the buffer never stops one
+    /// of the hosts: it holds the events that all hosts may have in flight and a window each, of which one
+    /// may be a single event of the largest size.
     pub fn buffer_for(&self, hosts: usize) -> (u64, u64) {
         let windows = wide(self.writer.max_in_flight.saturating_add(1)).saturating_mul(wide(hosts));
         let largest = wide(OutRecord::json_wire_len(Limits::default().max_json_bytes));

@@ -1,4 +1,4 @@
-//! What is accepted and not acknowledged, and which host has it: no I/O, no clock, no waiting.
+//! The events that are accepted and not acknowledged, and the host of each: no I/O, no clock, no waiting.
 //!
 //! ```text
 //! accept ──► queue ──take──► in flight at a host ──acknowledged──► gone
@@ -6,10 +6,10 @@
 //!              └── release ── own ◄─┘
 //! ```
 //!
-//! Hosts take windows when they may send one, so what is not sent belongs to nobody and a slow host holds
-//! back only what it took. Of several that may, the one with the fewest events outstanding goes first.
-//! What is lost stays with its host for one attempt to connect if that host had acknowledged anything: a
-//! receiver can recognise only what comes back to it.
+//! Hosts take windows when they may send one, so events that are not sent belong to no host, and a slow host
+//! holds back only the events that it took. Of several hosts that may take one, the host with the fewest
+//! events outstanding goes first. Lost events stay with their host for one attempt to connect if that host
+//! had acknowledged anything: a receiver can recognise only events that come back to it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -61,7 +61,7 @@ struct Flight {
 #[derive(Debug)]
 struct Host {
     flights: VecDeque<Flight>,
-    /// What it may have had already and takes first.
+    /// Events that it may have had already and takes first.
     own: VecDeque<Chunk>,
     /// Events in its flights.
     outstanding: u64,
@@ -305,7 +305,7 @@ impl Pool {
         }
     }
 
-    /// What stayed with a host goes to whoever takes it.
+    /// Puts the events that stayed with a host back into the queue: any host may take them.
     pub(super) fn release(&mut self, host: usize) {
         let own = self
             .hosts

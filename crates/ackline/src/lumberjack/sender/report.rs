@@ -1,4 +1,4 @@
-//! What a sender tells of itself.
+//! The reports of a sender: its errors, receipts, state and counters.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub enum SenderError {
     Tls {
         /// Such as `tls.options`.
         code: &'static str,
-        /// What is wrong, with the file's name.
+        /// A description of the error, with the file's name.
         message: String,
     },
     /// No host could be reached; the last one's reason.
@@ -57,7 +57,7 @@ fn because(reason: Option<&Arc<str>>) -> String {
     reason.map_or_else(String::new, |reason| format!(" ({reason})"))
 }
 
-/// What became of one window.
+/// The outcome of one window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WindowReceipt {
     /// The window's number, counted from 1 over all hosts.
@@ -76,7 +76,7 @@ pub struct WindowReceipt {
     pub repeats: bool,
 }
 
-/// What a sender does now.
+/// The current state of a sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SenderState {
@@ -101,7 +101,7 @@ impl fmt::Display for SenderState {
     }
 }
 
-/// What the connection to one host does now.
+/// The current state of the connection to one host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HostState {
@@ -111,7 +111,7 @@ pub enum HostState {
     Connecting,
     /// It is connected.
     Connected,
-    /// Its time to live is over: it waits for what is out.
+    /// Its time to live is over: it waits for the events in flight.
     Draining,
     /// It failed and waits before it is tried again.
     Waiting,
@@ -134,7 +134,7 @@ impl fmt::Display for HostState {
 pub struct HostStats {
     /// Its URL.
     pub url: Arc<str>,
-    /// What its connection does now.
+    /// The current state of its connection.
     pub state: HostState,
     /// Windows sent and not wholly acknowledged.
     pub in_flight_windows: usize,
@@ -171,7 +171,7 @@ impl HostStats {
 /// A sender's numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SenderStats {
-    /// What it does now.
+    /// Its current state.
     pub state: SenderState,
     /// Events accepted.
     pub accepted: u64,
@@ -195,7 +195,7 @@ pub struct SenderStats {
     pub hosts: Vec<HostStats>,
 }
 
-/// What a sender that was closed had not got acknowledged.
+/// The events that were not acknowledged when a sender was closed.
 #[derive(Debug, Clone, Default)]
 pub struct Unacked {
     chunks: Vec<Chunk>,
@@ -213,7 +213,7 @@ impl Unacked {
             .fold(0, |sum, chunk| sum.saturating_add(chunk.len()))
     }
 
-    /// Of these, what was sent and may have arrived.
+    /// Of these, the events that were sent and may have arrived.
     pub fn possibly_arrived(&self) -> u64 {
         let sent = self.chunks.iter().filter(|chunk| chunk.repeats);
         sent.fold(0, |sum, chunk| sum.saturating_add(chunk.len()))

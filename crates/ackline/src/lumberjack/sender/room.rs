@@ -1,7 +1,6 @@
 //! How many events make a window: the one place that knows.
 
-/// What a window still takes: so many events, and so many bytes of plain frames. An event of more bytes goes
-/// alone.
+/// The room left in a window: events, and bytes of plain frames. An event of more bytes goes alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowRoom {
     events: u64,

@@ -1,4 +1,4 @@
-//! What the tasks of a sender and its application share, and who is woken by what.
+//! The state that a sender's tasks and its application share, and the wakes between them.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -12,7 +12,8 @@ use super::super::Writer;
 use super::pool::{Phase, Pool};
 use super::report::HostState;
 
-/// The books and those who wait for a change of them. Locks: a link's, then the pool's; never the reverse.
+/// The pool and the links, with the waits for a change of them. Locks: a link's, then the pool's; never the
+/// reverse.
 pub(super) struct Shared {
     pool: Mutex<Pool>,
     /// Each host's connection, while there is one.
@@ -65,7 +66,7 @@ impl Shared {
         self.changed.notify_waiters();
     }
 
-    /// A host could not be reached: what stayed with it is anybody's.
+    /// A host could not be reached: any host may take the events that stayed with it.
     pub(super) fn failed(&self, host: usize, reason: Arc<str>) {
         {
             let mut pool = self.pool();
