@@ -1,9 +1,9 @@
 //! bpmux/rel for Rust users: requests, sinks, streams and duplexes over one connection, each with credit of
 //! its own.
 //!
-//! Both ends of a [`Connection`] are equal, whoever connected. What the peer opens or requests is handed out
-//! by [`Connection::accept`]; what this end opens is a [`Sink`], a [`Stream`] or both. A handle that is
-//! dropped ends what it stands for.
+//! Both ends of a [`Connection`] are equal, whichever end connected. [`Connection::accept`] hands out the
+//! entities and requests that the peer begins; an entity that this end opens is a [`Sink`], a [`Stream`] or
+//! both. A dropped handle ends the entity or request that it stands for.
 
 #[cfg(feature = "spool")]
 mod address;
@@ -61,8 +61,8 @@ pub use watch::{Interest, Watch};
 /// The scheme of URLs, also with `+tls` and `+unix`.
 pub const SCHEME: &str = "bpmux";
 
-/// Bytes of messages after which one call hands out no further message, 256 KiB: what was handed out is no longer
-/// within the listener's memory.
+/// Bytes of messages after which one call hands out no further message, 256 KiB: messages that were handed
+/// out are no longer within the listener's memory.
 pub const MOST_AT_ONCE: usize = 256 << 10;
 
 /// Connects to `bpmux://host:port`, `bpmux+tls://host:port` or `bpmux+unix:///path`. Must run inside a tokio

@@ -5,7 +5,7 @@ use bytes::Bytes;
 
 use super::url::endpoint;
 
-/// A receiver's URL: where, and what a stream is opened with there.
+/// A receiver's URL: the place, and the payload that a stream is opened with there.
 pub(super) struct Address {
     pub(super) endpoint: Endpoint,
     pub(super) stream: Option<Bytes>,

@@ -1,5 +1,5 @@
-//! Those who wait to request or open something take turns: whoever has waited longest goes first, and nobody who
-//! comes later overtakes.
+//! Callers that wait to request or open something take turns: the caller that has waited longest goes first,
+//! and no caller that comes later overtakes it.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ pub(super) struct Beginners {
 }
 
 impl Beginners {
-    /// Whether nobody is before this one; `None` for one who has not waited.
+    /// Whether no caller is before this one; `None` for a caller that has not waited.
     pub(super) fn may_begin(&self, ticket: Option<Ticket>) -> bool {
         let first = self.queue.front();
         first.is_none_or(|first| ticket == Some(*first))

@@ -8,7 +8,7 @@ use super::error::Error;
 use super::session::{Serial, Session};
 use super::shared::Inner;
 
-/// Somebody who begins something, in its turn. Dropping it gives the turn to the next.
+/// A caller that begins something, in its turn. Dropping it gives the turn to the next.
 pub(super) struct Beginner<'a> {
     inner: &'a Arc<Inner>,
     ticket: Option<Ticket>,

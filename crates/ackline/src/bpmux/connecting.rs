@@ -1,4 +1,4 @@
-//! Connecting for who would rather wait than fail: again and again, for a time.
+//! Connecting for a caller that would rather wait than fail: again and again, for a time.
 
 use std::time::Duration;
 
@@ -15,16 +15,16 @@ use super::url::{endpoint, own_tls};
 pub struct Retry {
     /// When to give up.
     pub timeout: Duration,
-    /// The longest wait between two attempts: waits are random, and what they are at most doubles from 200 ms.
+    /// The longest wait between two attempts: waits are random, and their ceiling doubles from 200 ms.
     pub wait_max: Duration,
     /// Connections before this one that came to nothing: the first attempt waits as after so many.
     pub failures: u32,
 }
 
-/// Connects as [`connect`](super::connect), and tries again while nobody is there.
+/// Connects as [`connect`](super::connect), and tries again while no peer is there.
 ///
 /// # Errors
-/// As [`connect`](super::connect), whose last error comes once the time is over; at once where it is no use to
+/// As [`connect`](super::connect): the last error comes once the time is over; at once where it is no use to
 /// try again.
 pub async fn connect_within(
     url: &str,
@@ -58,7 +58,7 @@ pub async fn connect_within(
     }
 }
 
-/// Refuses what [`connect`](super::connect) would refuse, without connecting.
+/// Refuses the URLs and options that [`connect`](super::connect) would refuse, without connecting.
 ///
 /// # Errors
 /// [`Error::Url`], [`Error::Tls`].

@@ -1,4 +1,4 @@
-//! A connection for applications: what it opens and requests, and what its peer does.
+//! A connection for applications: the entities and requests of this end, and those of its peer.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -39,7 +39,7 @@ impl std::fmt::Debug for Connection {
     }
 }
 
-/// What the peer begins, with the payload that it begins with.
+/// An entity or a request that the peer begins, with its first payload.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Incoming {
@@ -110,17 +110,17 @@ impl Connection {
         &self.inner.link
     }
 
-    /// Who connected; `None` at the end that did.
+    /// The peer that connected; `None` at the end that connected.
     pub fn peer(&self) -> Option<&PeerInfo> {
         self.inner.peer.as_ref()
     }
 
-    /// What has passed, and what is there.
+    /// The connection's counters and its current state.
     pub fn stats(&self) -> Stats {
         self.link().call(|session, _| session.stats())
     }
 
-    /// What has passed through the transport.
+    /// Counters of the traffic through the transport.
     pub fn link_stats(&self) -> LinkStats {
         self.link().stats()
     }
@@ -204,7 +204,7 @@ impl Connection {
             .await
     }
 
-    /// Begins something once there is room for it, behind those who have waited longer.
+    /// Begins something once there is room for it, behind the callers that have waited longer.
     async fn begun(
         &self,
         begin: impl FnMut(&mut Session) -> Result<Serial, Error>,
@@ -226,8 +226,9 @@ impl Connection {
         .await
     }
 
-    /// What the peer begins next; `None` once it has closed the top-level: nothing more comes then.
-    /// Cancel-safe. The close of a sink or duplex of the peer's is not acknowledged before it is accepted.
+    /// Returns the next entity or request that the peer begins, or `None` once the peer has closed the
+    /// top-level: nothing more comes then. Cancel-safe. The close of a sink or duplex of the peer's is not
+    /// acknowledged before it is accepted.
     ///
     /// # Errors
     /// [`Error::Ended`], once everything that came before was handed out.
@@ -242,7 +243,7 @@ impl Connection {
         Ok(arrival.map(|arrival| self.incoming(arrival)))
     }
 
-    /// What the peer began, if there is something now.
+    /// Returns an entity or a request that the peer began, if there is one now.
     pub fn try_accept(&self) -> Option<Incoming> {
         let arrival = self.link().call(|session, _| session.arrival())?;
         Some(self.incoming(arrival))
@@ -275,7 +276,7 @@ impl Connection {
         self.stream().ping(timeout).await
     }
 
-    /// Closes the top-level: no messages, requests or openings of this end's any more. What is open goes on.
+    /// Closes the top-level: no messages, requests or openings of this end's any more. Everything open goes on.
     ///
     /// # Errors
     /// `already_ended`; [`Error::Ended`].
@@ -308,7 +309,7 @@ impl Connection {
             .call(|session, _| session.with_target(TOP, verb))
     }
 
-    /// Ends the connection in good order: nothing new is begun from either side, what is open comes to its
+    /// Ends the connection in good order: nothing new is begun from either side, everything open comes to its
     /// end, then the transport is closed. The peer's end of it is waited for too, up to
     /// [`CLOSE_DEADLINE`](ackline_link::CLOSE_DEADLINE) after ours and no longer than `timeout`: one that does
     /// not come is no error.
@@ -324,7 +325,7 @@ impl Connection {
         let ended = async {
             match self.ended().await {
                 End::Closed | End::CloseDeadline => Ok(()),
-                // The peer was done too, or gave up what was open.
+                // The peer was done too, or gave up everything open.
                 End::Eof if !self.has_open() => Ok(()),
                 end => Err(Error::Ended(end)),
             }

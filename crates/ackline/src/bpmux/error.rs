@@ -1,4 +1,4 @@
-//! What can go wrong on a connection.
+//! Errors of a connection.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use bytes::Bytes;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The caller asked for what is not allowed now; nothing changed.
+    /// The caller asked for something that is not allowed now; nothing changed.
     #[error(transparent)]
     Usage(#[from] UsageError),
     /// There is no room now: as much waits on this sink as may wait.
@@ -24,14 +24,14 @@ pub enum Error {
     /// A message that comes in parts is longer than one that is handed out whole may be: its parts can be taken.
     #[error("a message has more than {} bytes ({}), and comes in parts: receive its parts", .0.limit, .0.option)]
     TooLarge(LimitHit),
-    /// The peer, who reads it, has cancelled it, or, for its request, does not want the response any more:
+    /// The peer, which reads it, has cancelled it, or, for its request, does not want the response any more:
     /// with a payload that says why, by convention empty if all is well.
     #[error("the peer has cancelled it{}", reason(.0))]
     Cancelled(Bytes),
     /// The peer will not answer the request: with a payload that says why.
     #[error("the peer has closed the response{}", reason(.0))]
     Closed(Bytes),
-    /// The connection is over; what was not answered or acknowledged may have been lost with it.
+    /// The connection is over; messages that were not answered or acknowledged may have been lost with it.
     #[error("the connection is over: {0}")]
     Ended(End<Kind>),
     /// A URL is wrong: the text names it.
@@ -45,7 +45,7 @@ pub enum Error {
     Tls {
         /// The stable code, such as `tls.file`.
         code: &'static str,
-        /// What is wrong.
+        /// A description of the error.
         message: Arc<str>,
     },
     /// Nobody could be reached.
@@ -56,7 +56,7 @@ pub enum Error {
     Handshake {
         /// The stable code, such as `tls.certificate`.
         code: &'static str,
-        /// What is wrong.
+        /// A description of the error.
         message: Arc<str>,
     },
     /// The socket could not be bound, or is broken.
@@ -66,7 +66,7 @@ pub enum Error {
 
 impl Error {
     /// A stable code: `bpmux.cancelled`, `bpmux.ended`, …; of a usage error its own, and where the peer broke
-    /// the protocol that of what it broke.
+    /// the protocol that of the broken rule.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Usage(error) => error.code,

@@ -1,4 +1,5 @@
-//! The two halves of what is open: who writes has a [`Sink`], who reads a [`Stream`], whoever opened it.
+//! The two halves of an open entity: the writer has a [`Sink`], the reader a [`Stream`], whichever end opened
+//! it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ impl Sink {
         }
     }
 
-    /// What it stands for.
+    /// The connection and the serial number that this handle stands for.
     pub(super) fn place(&self) -> (Arc<Inner>, Serial) {
         (Arc::clone(&self.inner), self.serial)
     }
@@ -84,7 +85,8 @@ impl Sink {
         }
     }
 
-    /// Refuses what can be sent to nobody: the reader's cancel is told also after the connection's end.
+    /// Refuses messages that can be sent to nobody: the reader's cancel is told also after the connection's
+    /// end.
     fn is_on(&self) -> Result<(), Error> {
         let Some(end) = self.inner.link.end() else {
             return Ok(());
@@ -294,12 +296,12 @@ impl Stream {
         Self { inner, serial }
     }
 
-    /// What it stands for.
+    /// The connection and the serial number that this handle stands for.
     pub(super) fn place(&self) -> (Arc<Inner>, Serial) {
         (Arc::clone(&self.inner), self.serial)
     }
 
-    /// The next message; `None` when its writer has closed it ([`closed`](Self::closed) says with what), and
+    /// The next message; `None` when its writer has closed it ([`closed`](Self::closed) has the payload), and
     /// after an own cancel. Cancel-safe.
     ///
     /// # Errors
@@ -309,7 +311,7 @@ impl Stream {
         std::future::poll_fn(|context| self.poll_receive(context)).await
     }
 
-    /// As [`receive`](Self::receive), for who polls.
+    /// As [`receive`](Self::receive), for callers that poll.
     ///
     /// # Errors
     /// As [`receive`](Self::receive).
@@ -327,7 +329,7 @@ impl Stream {
         std::future::poll_fn(|context| self.poll_receive_part(context)).await
     }
 
-    /// As [`receive_part`](Self::receive_part), for who polls.
+    /// As [`receive_part`](Self::receive_part), for callers that poll.
     ///
     /// # Errors
     /// As [`receive_part`](Self::receive_part).
@@ -382,7 +384,7 @@ impl Stream {
         self.inner.link.call(place)
     }
 
-    /// Gives the peer credit beside what is given automatically; all of it where that is off.
+    /// Gives the peer credit beside the automatic credit; all of it where that is off.
     ///
     /// # Errors
     /// `already_ended`, `credit_overflow`; [`Error::Ended`].
@@ -395,7 +397,8 @@ impl Stream {
         })
     }
 
-    /// How long the peer takes to answer a ping of this half: who does not is considered broken.
+    /// The time that the peer takes to answer a ping of this half: a peer that does not answer is considered
+    /// broken.
     ///
     /// # Errors
     /// [`Error::Timeout`]; `already_ended`; [`Error::Ended`].
@@ -403,9 +406,9 @@ impl Stream {
         self.watch().ping(timeout).await
     }
 
-    /// Cancels the half, with a payload that by convention is empty if all is well: what is on its way is
+    /// Cancels the half, with a payload that by convention is empty if all is well: messages on their way are
     /// dropped. Waits until the peer has acknowledged that; not so for the top-level. Refused, it changes
-    /// nothing: what has come can still be received.
+    /// nothing: messages that have come can still be received.
     ///
     /// # Errors
     /// `already_ended`: it was cancelled before, or its writer has closed it; [`Error::Ended`].

@@ -11,9 +11,9 @@ use super::error::Error;
 use super::session::{Serial, Wait};
 use super::shared::Inner;
 
-/// The hold on a close of the peer's: while it lives, the close of what was accepted with it is not acknowledged,
-/// and the half can still be cancelled. Then the cancel goes first. Dropped, it lets the acknowledgement go, now or
-/// when the close comes.
+/// The hold on a close of the peer's: while it lives, the close of the entity that was accepted with it is
+/// not acknowledged, and the half can still be cancelled. Then the cancel goes first. Dropped, it lets the
+/// acknowledgement go, now or when the close comes.
 pub struct HeldClose {
     inner: Arc<Inner>,
     serial: Serial,
@@ -47,7 +47,7 @@ impl std::fmt::Debug for HeldClose {
 }
 
 impl Connection {
-    /// As [`accept`](Self::accept), with the hold on the peer's close if this end reads what was opened.
+    /// As [`accept`](Self::accept), with the hold on the peer's close if this end reads the entity.
     ///
     /// # Errors
     /// As [`accept`](Self::accept).

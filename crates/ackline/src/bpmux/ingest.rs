@@ -1,4 +1,4 @@
-//! Runs of messages into blocks: one run, one block, whose stream is what its messages came on.
+//! Runs of messages into blocks: one run, one block, whose stream is the entity that its messages came on.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -26,7 +26,7 @@ impl MessageIngest {
 
 impl Ingest for MessageIngest {
     const SCHEME: &'static str = super::SCHEME;
-    /// Who sends again does so on another connection, and says what it is in its own words.
+    /// A peer that sends messages again uses another connection, and identifies them in its own words.
     const COMPARES: bool = false;
 
     type Machine = Intake;
@@ -83,7 +83,7 @@ impl PerConnection for MessageIngest {
     }
 }
 
-/// A sink or duplex that was cancelled for what it was opened with.
+/// A sink or duplex that was cancelled because of its opening.
 fn too_large(
     (bytes, limit): (usize, usize),
     peer: &PeerInfo,

@@ -1,5 +1,5 @@
-//! The machine of a connection whose messages are landed: what comes on one entity comes out as runs, and what is
-//! kept is answered for.
+//! The machine of a connection whose messages are landed: the messages of one entity come out as runs, and
+//! the messages that are kept are answered for.
 //!
 //! ```text
 //! message ──► run ─► block ─► landed: its credit comes back ─► kept: settled
@@ -7,8 +7,8 @@
 //! request ──► run ─► block ─► landed: its credit comes back ─► kept: answered with nothing
 //! ```
 //!
-//! Decided here: which messages make a run, when a close is acknowledged, a request answered and credit given
-//! back. This end has nothing to say: what it could write is closed at once.
+//! It decides which messages make a run, and when a close is acknowledged, a request answered and credit
+//! given back. This end has nothing to say: every half that it could write is closed at once.
 
 mod sources;
 
@@ -30,21 +30,21 @@ use super::session::too_much_begun;
 use crate::ingest::Landable;
 use crate::runs::{OneRun, Runs};
 
-/// Why a receiver ends a connection for what came on it.
+/// Reasons of a receiver to end a connection because of its input.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum IntakeKind {
     /// The peer broke the protocol, a limit or a deadline.
     #[error(transparent)]
     Protocol(#[from] Kind),
-    /// A close with a count of messages that is not what came.
+    /// A close with a count of messages that differs from the number received.
     #[error("{stream:?} was closed with the count {announced}, and {received} messages came on it")]
     CountDiffers {
-        /// What was closed.
+        /// The closed entity.
         stream: Arc<str>,
-        /// The count of the close, as it was sent; of a long one what it begins with.
+        /// The count of the close, as it was sent; only the beginning of a long one.
         announced: Arc<str>,
-        /// What came.
+        /// The number of messages received on it.
         received: u64,
     },
 }
@@ -75,7 +75,7 @@ impl ErrorKind for IntakeKind {
 /// Messages of one entity, or requests, with consecutive numbers.
 #[derive(Debug)]
 pub struct Run {
-    /// What settles it.
+    /// The token that settles it.
     pub(super) token: u64,
     pub(super) source: Arc<Source>,
     pub(super) first: u64,
@@ -93,11 +93,11 @@ pub struct Run {
 pub(super) enum Note {
     /// A sink or duplex was refused: its opening has too many bytes.
     OpeningTooLarge { bytes: usize, limit: usize },
-    /// A close with a payload that is no count: what it begins with, and all its bytes.
+    /// A close with a payload that is no count: the beginning of the payload, and the number of its bytes.
     ClosedWith { begin: Bytes, bytes: usize },
 }
 
-/// What a run is of.
+/// The source of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum From {
     Entity(Target),
@@ -127,16 +127,16 @@ struct Waiting {
     requests: Vec<(u32, u64)>,
 }
 
-/// What an intake is told.
+/// The configuration of an intake.
 #[derive(Debug, Clone)]
 pub(super) struct IntakeConfig {
     pub(super) machine: machine::Config,
     pub(super) max_opening_bytes: usize,
-    /// Bytes of what is not complete that may be held.
+    /// Bytes of incomplete input that may be held.
     pub(super) most_incomplete: usize,
-    /// What is open is charged to it.
+    /// The quota that open entities are charged to.
     pub(super) quota: Arc<Quota>,
-    /// What a stream is opened with, at once.
+    /// The payload that a stream is opened with, at once.
     pub(super) stream: Option<Bytes>,
 }
 
@@ -213,14 +213,14 @@ impl Intake {
         }
     }
 
-    /// Nothing new is begun; what is open comes to its end.
+    /// Nothing new is begun; everything open comes to its end.
     pub(super) fn retire(&mut self) {
         // Both may have been ended before.
         let _ = self.machine.close(Target::Top, Bytes::new());
         let _ = self.machine.cancel(Target::Top, Bytes::new());
     }
 
-    /// Takes what the machine has to tell; whether that was anything.
+    /// Takes the machine's events; returns whether there were any.
     fn take(&mut self) -> bool {
         let mut any = false;
         while let Some(event) = self.machine.poll_event() {
@@ -243,7 +243,7 @@ impl Intake {
         }
     }
 
-    /// What came on the top-level, and is not kept, is paid for.
+    /// Counts a payload that came on the top-level, and is not kept, as consumed.
     fn passed(&mut self, payload: &Payload) {
         self.machine.consumed(Target::Top, wide(payload.bytes()));
     }
@@ -400,7 +400,7 @@ impl Intake {
         self.machine.held_bytes().saturating_add(self.open.cost())
     }
 
-    /// More than the memory can take of what one connection has begun could wait for ever.
+    /// If one connection has begun more than the memory can take, that connection could wait for ever.
     fn check(&mut self) -> Result<(), ProtocolError<IntakeKind>> {
         let (value, limit) = (wide(self.incomplete()), wide(self.most_incomplete));
         if value > limit {
@@ -525,7 +525,7 @@ impl Connection for Intake {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        // What is not listened to is not silent.
+        // A peer that is not listened to is not silent.
         self.machine.poll_timeout().filter(|_| !self.is_stopping)
     }
 
@@ -584,11 +584,11 @@ fn in_our_words(error: ProtocolError<Kind>) -> ProtocolError<IntakeKind> {
     }
 }
 
-/// Why what a receiver could write is closed.
+/// The payload that closes a half that a receiver could write.
 const ONLY_RECEIVES: &[u8] = b"this receiver only receives";
 /// The name of the stream that a receiver opens itself: ids of its own are not the peer's.
 const OWN_STREAM: &str = "own.0";
-/// The option that limits what something may be opened with.
+/// The option that limits the payload of an opening.
 pub(super) const MAX_OPENING: &str = "--max-opening-bytes";
 /// Bytes of a close's payload that are told.
 const REASON_BYTES: usize = 256;

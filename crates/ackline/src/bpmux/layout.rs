@@ -10,8 +10,9 @@ use bytes::Bytes;
 
 use crate::pieces::Pieces;
 
-/// `bpmux/1`: the body is one chunk for each event, that of a whole message of the top-level, whatever it came
-/// on and in how many parts. The block's stream is what it came on; its messages have consecutive numbers.
+/// `bpmux/1`: the body is one chunk for each event, that of a whole message of the top-level, on whatever
+/// entity and in how many parts it came. The block's stream is that entity; its messages have consecutive
+/// numbers.
 #[derive(Debug, Clone, Copy)]
 pub struct MessageLayout;
 
@@ -68,7 +69,7 @@ impl Layout for MessageLayout {
     }
 }
 
-/// The first payload of a body, and what is behind it.
+/// The first payload of a body, and the bytes behind it.
 fn split(body: &[u8], row: u32, announced: u32) -> Result<(&[u8], &[u8]), LayoutError> {
     let short = || {
         LayoutError(format!(

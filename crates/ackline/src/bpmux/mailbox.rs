@@ -1,4 +1,4 @@
-//! What a session keeps of one entity or request for whoever has a handle of it.
+//! The mailbox of one entity or request: a session keeps it for the holders of the handles.
 
 use std::collections::VecDeque;
 
@@ -6,10 +6,10 @@ use ackline_bpmux::{Subject, Target};
 use ackline_core::Payload;
 use bytes::Bytes;
 
-/// Why a sink, or a request of the peer's, ended whose handle was dropped.
+/// The payload that ends a sink, or a request of the peer's, whose handle was dropped.
 pub(super) const DROPPED: &[u8] = b"dropped";
 
-/// Why what the peer has begun and closed is cancelled.
+/// The payload that cancels an entity that the peer has begun and closed.
 pub(super) const NOT_ACCEPTED: &[u8] = b"not accepted";
 
 /// A piece of a message; without [`Config::parts`](super::Config::parts) all of it.
@@ -21,7 +21,7 @@ pub struct Part {
     pub is_last: bool,
 }
 
-/// What one entity or request has received.
+/// Everything that one entity or request has received.
 #[derive(Debug)]
 pub(super) struct Mailbox {
     pub(super) subject: Subject,
@@ -30,9 +30,9 @@ pub(super) struct Mailbox {
     pub(super) begun: Vec<Payload>,
     /// The response to an own request.
     pub(super) response: Option<Payload>,
-    /// The peer has closed what this end reads, or will not answer.
+    /// The peer has closed the half that this end reads, or will not answer.
     pub(super) closed: Option<Bytes>,
-    /// The peer has cancelled what this end writes, or its request.
+    /// The peer has cancelled the half that this end writes, or its request.
     pub(super) cancelled: Option<Bytes>,
     pub(super) acknowledged: Acknowledged,
     pub(super) pongs: u64,
@@ -51,7 +51,7 @@ pub(super) struct Acknowledged {
     pub(super) cancel: bool,
 }
 
-/// Halves that nobody writes or reads any more, of what is not open yet: ended once it is.
+/// Halves that nobody writes or reads any more, of an entity that is not open yet: ended once it is.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct GivenUp {
     pub(super) sink: bool,

@@ -10,8 +10,8 @@ use ackline_link::{AcceptorOptions, Budget};
 use super::error::Error;
 use crate::query;
 
-/// Bytes of begun and unfinished payloads that a connection with this memory may hold: seven eighths of what one
-/// connection can always get.
+/// Bytes of begun and unfinished payloads that a connection with this memory may hold: seven eighths of the
+/// memory that one connection can always get.
 pub(super) fn most_incomplete(budget: &Budget) -> usize {
     usize::try_from(budget.largest() / 8 * 7).unwrap_or(usize::MAX)
 }

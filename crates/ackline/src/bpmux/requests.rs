@@ -1,4 +1,5 @@
-//! Requests, from both sides: who asked has a [`Response`] to wait for, who is asked a [`Request`] to answer.
+//! Requests, from both sides: the asking side has a [`Response`] to wait for, the asked side a [`Request`] to
+//! answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,7 +36,7 @@ impl Response {
         }
     }
 
-    /// What it stands for.
+    /// The connection and the serial number that this handle stands for.
     pub(super) fn place(&self) -> (Arc<Inner>, Serial) {
         (Arc::clone(&self.inner), self.serial)
     }
@@ -137,12 +138,12 @@ impl Request {
         }
     }
 
-    /// What it stands for.
+    /// The connection and the serial number that this handle stands for.
     pub(super) fn place(&self) -> (Arc<Inner>, Serial) {
         (Arc::clone(&self.inner), self.serial)
     }
 
-    /// What is asked.
+    /// The request's payload.
     pub const fn payload(&self) -> &Payload {
         &self.payload
     }

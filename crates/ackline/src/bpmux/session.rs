@@ -1,7 +1,8 @@
-//! A connection's machine with what its application has still to take: the one thing that the driver drives.
+//! A connection's machine with the input that its application has still to take: the one thing that the
+//! driver drives.
 //!
-//! It takes the machine's events as they come and sorts them by whom they are for, so that who reads slowly
-//! holds back nobody else; what may wait is bounded by credit, and where no credit is needed by number.
+//! It takes the machine's events as they come and sorts them by their readers, so that a slow reader holds
+//! back no other; the waiting input is bounded by credit, and where no credit is needed by number.
 
 mod answers;
 mod arrivals;
@@ -32,10 +33,11 @@ use ackline_bpmux::LinkOptions;
 use super::options::most_incomplete;
 use crate::wakes::Wakes;
 
-/// What is open, or was and has a handle still. A number is never used again, other than ids.
+/// The number of an entity or a request that is open, or has ended and still has a handle. Unlike an id, a
+/// number is never used again.
 pub(super) type Serial = u64;
 
-/// A connection's machine with what waits for its application.
+/// A connection's machine with the input that waits for its application.
 #[derive(Debug)]
 pub struct Session {
     machine: machine::Connection,
@@ -85,7 +87,7 @@ struct Limits {
     payload: u64,
 }
 
-/// What a peer has begun takes more than it may: it could wait for memory for ever.
+/// The error of a peer that has begun more than it may: the connection could wait for memory for ever.
 pub(super) const fn too_much_begun(value: u64, limit: u64) -> Kind {
     Kind::Memory {
         what: "what has begun and not ended",
@@ -105,17 +107,17 @@ pub(super) const TOP: Serial = 1;
 /// nothing more is read.
 const MOST_WAITING: usize = 65_536;
 
-/// What one of them takes beside its payload, about; also one that waits to be sent.
+/// Bytes that one of them takes beside its payload, about; a message that waits to be sent takes the same.
 const WAITING_BYTES: usize = 64;
 
-/// Whose waits are told apart.
+/// The kinds of waits: each has its own wake key.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Wait {
-    /// What the peer begins.
+    /// An entity or a request that the peer begins.
     Accept,
-    /// What comes for this.
+    /// Input for this place.
     Read(Serial),
-    /// What can be sent on this, and its end.
+    /// Room to send on this place, and the end of the place.
     Write(Serial),
     /// A pong for this.
     Pong(Serial),
@@ -133,7 +135,7 @@ impl Wait {
 }
 
 impl Session {
-    /// What this end was told, and how much may wait: with this memory.
+    /// Creates a session with these options and this memory budget.
     pub(super) fn new(now: Instant, options: &LinkOptions, budget: &Budget) -> Self {
         let top = Subject::Entity(Target::Top);
         let mut machine = machine::Connection::new(now, options.machine(budget.limit()));
@@ -172,7 +174,7 @@ impl Session {
         }
     }
 
-    /// What has passed, and what is there.
+    /// The connection's counters and its current state.
     pub fn stats(&self) -> Stats {
         self.machine.stats()
     }
@@ -187,12 +189,12 @@ impl Session {
         serial
     }
 
-    /// What has been received for it.
+    /// The mailbox of this number.
     pub(super) fn place(&mut self, serial: Serial) -> Option<&mut Mailbox> {
         self.places.get_mut(&serial)
     }
 
-    /// What it stands for, unless it is over.
+    /// The subject that the number stands for, unless it is over.
     fn subject(&self, serial: Serial) -> Result<Subject, UsageError> {
         let place = self.places.get(&serial).filter(|place| !place.gone);
         place.map(|it| it.subject).ok_or(refusal::ALREADY_ENDED)
@@ -224,7 +226,7 @@ impl Session {
         }
     }
 
-    /// What is told of a verb that was refused: with the connection everything is over.
+    /// The error of a refused verb; the end of the connection, if the connection is over.
     pub(super) fn refused(&self, error: UsageError) -> Error {
         self.over().map_or(Error::Usage(error), Error::Ended)
     }
@@ -265,7 +267,7 @@ impl Session {
         Ok(self.begin(Subject::OwnRequest(id), 1))
     }
 
-    /// Those who wait to request or open something.
+    /// The callers that wait to request or open something.
     pub(super) fn beginners(&mut self) -> &mut Beginners {
         &mut self.beginners
     }
@@ -354,7 +356,7 @@ impl Session {
         let _ = self.with_target(serial, |it, target| it.cancel(target, Bytes::new()));
     }
 
-    /// What was given up while its opening waited is ended.
+    /// Ends the halves that were given up while their opening waited.
     fn end_given_up(&mut self, target: Target) {
         let serial = self.live.get(&Subject::Entity(target)).copied();
         let place = serial.and_then(|serial| self.places.get(&serial));
@@ -393,7 +395,7 @@ impl Session {
         is_gone
     }
 
-    /// What came for nobody.
+    /// Drops the messages and the response that nobody will take.
     fn drop_messages(&mut self, serial: Serial) {
         while self.next_part(serial).is_some() {}
         let _ = self.response(serial);
@@ -406,19 +408,19 @@ impl Session {
         }
     }
 
-    /// Who waits for that is to look again.
+    /// Wakes those that wait for this, so that they look again.
     fn wake(&mut self, wait: Wait) {
         self.wakes.wake(wait.key());
     }
 
-    /// Takes what the machine has to tell; whether there was something.
+    /// Takes the machine's events; returns whether there were any.
     fn take(&mut self) -> bool {
         let mut any = false;
         while let Some(event) = self.machine.poll_event() {
             any = true;
             self.take_one(event);
         }
-        // The machine is ahead of its events: what it has forgotten may have had several left.
+        // The machine is ahead of its events: a subject that it has forgotten may have had several left.
         while let Some(subject) = self.touched.pop() {
             self.settle(subject);
         }

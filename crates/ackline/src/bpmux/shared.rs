@@ -1,4 +1,4 @@
-//! What the handles of one connection share.
+//! The state that the handles of one connection share.
 
 use std::future::Future;
 use std::task::Poll;
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::error::Error;
 use super::session::{Session, Wait};
 
-/// What handles share.
+/// The shared state of the handles.
 pub(super) struct Inner {
     pub(super) link: Link<Session>,
     pub(super) peer: Option<PeerInfo>,
@@ -36,7 +36,7 @@ impl Inner {
     }
 }
 
-/// What is to happen by then.
+/// Awaits `what`, until the deadline if there is one.
 pub(super) async fn within<R>(
     until: Option<Instant>,
     what: impl Future<Output = Result<R, Error>>,

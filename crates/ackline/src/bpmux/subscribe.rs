@@ -61,7 +61,7 @@ impl Subscription {
             match ackline_link::connect(&self.endpoint, self.connect_timeout).await {
                 Ok(stream) => {
                     was_told = false;
-                    // Not ended with this task: what was received is acknowledged first.
+                    // Not ended with this task: received messages are acknowledged first.
                     let _ = tokio::spawn(self.carry(stream)).await;
                     if begin.elapsed() > WORKED {
                         backoff.reset();
@@ -89,5 +89,5 @@ impl Subscription {
 
 /// The ceiling of the first wait between two attempts.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
-/// Who stays connected for longer is there: after the end the first wait is a short one again.
+/// The time after which a connection counts as working: after its end the first wait is a short one again.
 const WORKED: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! Waits that take nothing, for who takes by calls that never wait, such as another language.
+//! Waits that take nothing, for callers that take by calls that never wait, such as another language.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -16,13 +16,13 @@ use super::requests::{Request, Response};
 use super::session::{Serial, Session, TOP, Wait};
 use super::shared::{Inner, deadline, within};
 
-/// What is waited for.
+/// A condition that a handle can wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Interest {
     /// Of a connection: that the peer began something, or will begin nothing more.
     Arrival,
-    /// Of a connection: that a request would be taken or refused, and nobody has waited for that longer.
+    /// Of a connection: that a request would be taken or refused, and no other caller has waited for that longer.
     Request,
     /// Of a [`Stream`]: a message, or its end.
     Message,
@@ -38,7 +38,7 @@ pub enum Interest {
     End,
 }
 
-/// Waits on what a handle stands for. It does not keep that open, but keeps the connection.
+/// Waits on the subject of a handle. A watch does not keep the subject open, but keeps the connection.
 #[derive(Clone)]
 pub struct Watch {
     inner: Arc<Inner>,
@@ -51,7 +51,7 @@ impl Watch {
         let serial = self.serial;
         let key = match interest {
             Interest::Arrival => Wait::Accept.key(),
-            // What waits may be anybody's: any change may make room.
+            // The payloads that wait may be of any handle: any change may make room.
             Interest::Request => 0,
             Interest::Message | Interest::Answer => Wait::Read(serial).key(),
             Interest::Room(_) | Interest::Flushed | Interest::Cancelled => {
@@ -90,7 +90,7 @@ impl Watch {
             if pongs(session) > before {
                 return Poll::Ready(Ok(()));
             }
-            // Nobody answers for what has ended.
+            // A subject that has ended gives no answer.
             if session.is_over(serial) {
                 return Poll::Ready(Err(session.refused(refusal::ALREADY_ENDED)));
             }
@@ -170,7 +170,7 @@ impl Stream {
     /// [`Error::Ended`], once every message that came was handed out.
     pub fn try_receive_many(&self, max: usize) -> Result<Option<Vec<Payload>>, Error> {
         let (inner, serial) = self.place();
-        // Before the look: what comes between the two is taken the next time.
+        // Before the look: a change that comes between the two is taken the next time.
         let end = inner.link.end();
         let (messages, is_over, failed) = inner.link.call(|session, _| {
             let mut messages = Vec::new();
@@ -195,7 +195,7 @@ impl Stream {
     /// As said.
     pub fn try_receive_part(&self) -> Result<Option<Part>, Error> {
         let (inner, serial) = self.place();
-        // Before the look: what comes between the two is taken the next time.
+        // Before the look: a change that comes between the two is taken the next time.
         let end = inner.link.end();
         let (part, is_over) = inner.link.call(|session, _| {
             let part = session.next_part(serial);

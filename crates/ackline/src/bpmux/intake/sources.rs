@@ -1,4 +1,4 @@
-//! What the messages of a connection come on: how its rows are named, and how far each has come.
+//! The sources of a connection's messages: the names of their rows, and the progress of each source.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use ackline_core::Payload;
 /// Attributes of a block.
 type Attributes = Vec<(Arc<str>, Arc<str>)>;
 
-/// What messages come on, as their rows tell it.
+/// A source of messages, as the rows of these messages name it.
 #[derive(Debug)]
 pub(in crate::bpmux) struct Source {
     /// Nothing for the top-level and for requests.
@@ -48,7 +48,7 @@ fn hex(bytes: &[u8]) -> String {
     text
 }
 
-/// A sink, the read half of a duplex, or what else messages come on.
+/// A sink, the read half of a duplex, or another source of messages.
 #[derive(Debug)]
 pub(super) struct Mailbox {
     pub(super) source: Arc<Source>,
@@ -71,7 +71,7 @@ impl Mailbox {
     }
 }
 
-/// The sources that are open, by what they are on the wire.
+/// The open sources, by their target on the wire.
 #[derive(Debug)]
 pub(super) struct Open {
     places: HashMap<Target, Mailbox>,
@@ -115,20 +115,20 @@ impl Open {
     }
 }
 
-/// Names for what a peer opens: the id, and from its second use on how often it was used.
+/// Names for the entities that a peer opens: the id, and from its second use on how often it was used.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     /// How often each of these ids was used.
     uses: HashMap<u32, u64>,
     /// The largest id that was used: above it none was.
     largest: Option<u32>,
-    /// What was opened in all.
+    /// The number of all openings.
     opened: u64,
 }
 
 impl Names {
-    /// The name of what is opened under this id: another one each time. Of a peer that uses more ids than are
-    /// counted, an id that may have been used before has the number of all openings behind it.
+    /// The name of the entity that is opened under this id: another one each time. Of a peer that uses more
+    /// ids than are counted, an id that may have been used before has the number of all openings behind it.
     pub(super) fn next(&mut self, id: u32) -> Arc<str> {
         self.opened = self.opened.saturating_add(1);
         let is_new = self.largest.is_none_or(|largest| id > largest);
@@ -159,11 +159,11 @@ impl Names {
     }
 }
 
-/// What a source costs beside its texts.
+/// Bytes that a source costs beside its texts.
 const SOURCE_BYTES: usize = 256;
 /// Ids of a connection whose uses are counted.
 const MOST_IDS: usize = 4_096;
-/// What each of them costs.
+/// Bytes that each of them costs.
 const ID_BYTES: usize = 32;
 
 #[cfg(test)]

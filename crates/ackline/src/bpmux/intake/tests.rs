@@ -341,7 +341,7 @@ fn a_sink_that_was_refused_ends_whatever_crosses_that() {
     let opening = Bytes::from(vec![b'x'; 51]);
     pair.peer.open(EntityKind::Sink, 1, opening).unwrap();
     pair.peer.send(SINK, Bytes::new()).unwrap();
-    // A wrong count, too: nobody counts what was refused.
+    // A wrong count, too: refused messages are not counted.
     pair.close("7");
     assert!(pair.is_acknowledged());
     let [
@@ -395,7 +395,8 @@ fn what_comes_on_a_refused_sink_gives_its_credit_back_until_it_is_cancelled() {
     let mut pair = Pair::with(config);
     pair.peer.grant_credit(Target::Top, 90).unwrap();
     pair.flow();
-    // What this end says of others takes credit away: the cancel has to wait for its last bytes.
+    // The frames that this end sends for other entities use up credit: the cancel has to wait for its last
+    // bytes.
     pair.peer.open(EntityKind::Stream, 0, Bytes::new()).unwrap();
     let opening = |bytes| Bytes::from(vec![b'x'; bytes]);
     pair.peer.open(EntityKind::Duplex, 1, opening(51)).unwrap();

@@ -52,7 +52,8 @@ impl Session {
             }
             Event::ResponseSent { id } => self.touched.push(Subject::PeerRequest(id)),
             Event::Response { id, payload } => {
-                // It was asked for: who waits for another one first must not keep that one's credit.
+                // The response was asked for: an application that waits for another one first must not keep
+                // its credit.
                 self.machine.consumed(Target::Top, wide(payload.bytes()));
                 self.untaken.add(payload.bytes());
                 let response = |it: &mut Mailbox| it.response = Some(payload);
@@ -137,7 +138,7 @@ impl Session {
         bytes
     }
 
-    /// Something has happened to it: for who reads it, or for who writes it.
+    /// Notes a change of a mailbox, and wakes the waits for its input or for its output.
     fn note(&mut self, subject: Subject, is_read: bool, change: impl FnOnce(&mut Mailbox)) {
         let Some(serial) = self.live.get(&subject).copied() else {
             return;
@@ -164,19 +165,20 @@ impl Session {
         self.wake(Wait::Pong(serial));
     }
 
-    /// What waited to be opened or requested when the peer cancelled the top-level never will be.
+    /// Marks every live subject as touched: an opening or a request that waited when the peer cancelled the
+    /// top-level will never be sent.
     fn settle_all(&mut self) {
         self.touched.extend(self.live.keys().copied());
     }
 
-    /// What the machine has forgotten is over: its id may come again.
+    /// Retires a subject that the machine has forgotten: its id may come again.
     pub(super) fn settle(&mut self, subject: Subject) {
         if !self.machine.exists(subject) {
             self.retire(subject);
         }
     }
 
-    /// What stood for this does so no more.
+    /// Ends the place that stood for this subject: it stands for the subject no more.
     pub(super) fn retire(&mut self, subject: Subject) {
         let Some(serial) = self.live.remove(&subject) else {
             return;

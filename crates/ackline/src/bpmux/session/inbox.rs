@@ -1,4 +1,5 @@
-//! The taking of a session's contents: messages whole or in parts, responses, and what the peer begins.
+//! The taking of a session's contents: messages whole or in parts, responses, and the entities and requests
+//! that the peer begins.
 
 use ackline_bpmux::{self as machine, Target};
 use ackline_core::{LimitHit, Payload};
@@ -105,14 +106,16 @@ impl Session {
         Some(response)
     }
 
-    /// The next of what the peer has begun. Its close is acknowledged when it comes, or now if it has come.
+    /// The next entity or request that the peer has begun. Its close is acknowledged when it comes, or now if
+    /// it has come.
     pub(in crate::bpmux) fn arrival(&mut self) -> Option<Arrival> {
         let arrival = self.held_arrival()?;
         self.release_close(arrival.serial);
         Some(arrival)
     }
 
-    /// The next of what the peer has begun. Its close is not acknowledged before [`Self::release_close`].
+    /// The next entity or request that the peer has begun. Its close is not acknowledged before
+    /// [`Self::release_close`].
     pub(in crate::bpmux) fn held_arrival(&mut self) -> Option<Arrival> {
         let arrival = if self.has_request_in_turn() {
             let request = self.arrivals.take_request()?;

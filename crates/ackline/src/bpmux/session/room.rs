@@ -1,4 +1,4 @@
-//! The room for what a session sends: messages on each half, and requests and openings on the top-level.
+//! The room for a session's output: messages on each half, and requests and openings on the top-level.
 
 use ackline_bpmux::{Target, Waiting};
 use bytes::Bytes;
@@ -20,7 +20,7 @@ impl Session {
         self.told(sent)
     }
 
-    /// A half that this end writes, and what waits there.
+    /// A half that this end writes, and the messages that wait there.
     fn waiting(&mut self, serial: Serial) -> Result<(Target, Waiting), Error> {
         let waiting = self.target(serial).and_then(|target| {
             let waiting = self.machine.backlog(target)?;
@@ -29,7 +29,7 @@ impl Session {
         self.told(waiting)
     }
 
-    /// What may wait on one half. Empty messages have an end too.
+    /// Bytes and payloads that may wait on one half. Empty messages are limited too.
     fn most(&self) -> Waiting {
         Waiting {
             bytes: self.limits.send_bytes,
@@ -44,7 +44,7 @@ impl Session {
         (waiting.bytes == 0 || fits) && waiting.payloads < most.payloads
     }
 
-    /// Is to be told when half of what may wait is free, and so many bytes.
+    /// Asks to be told when half of the room, and so many bytes, are free.
     fn want_room(&mut self, target: Target, bytes: usize) -> Result<(), Error> {
         let most = self.most();
         let half = Waiting {
@@ -81,12 +81,12 @@ impl Session {
         Ok(has_room)
     }
 
-    /// Whether a request of somebody who did not wait would be taken, or refused.
+    /// Whether a request of a caller that did not wait would be taken, or refused.
     pub(in crate::bpmux) fn has_request_room(&self) -> bool {
         self.beginners.may_begin(None) && self.has_top_room()
     }
 
-    /// Whether there is room for a request, or for what opens something.
+    /// Whether there is room for a request, or for an opening.
     pub(super) fn has_top_room(&self) -> bool {
         let (waiting, most) = (self.machine.top_backlog(), self.most());
         waiting.bytes < most.bytes && waiting.payloads < most.payloads
