@@ -4,7 +4,7 @@
 //! kept: of the last windows that each connection landed ([`trail`]). When a connection has ended, or after
 //! a start, and its sender is back, those blocks are read, their events digested, and the events of its new
 //! windows compared with them ([`judge`]), until a few whole windows match nothing. It does not know any
-//! protocol, and it never decides what happens to a repeat: that is the reader's choice.
+//! protocol, and it never decides the fate of a repeat: that is the reader's choice.
 
 mod base;
 mod before;
@@ -31,15 +31,15 @@ use multiset::Multiset;
 use sender::Sender;
 pub(crate) use trail::{Span, Trail};
 
-/// What is remembered of all senders of one spool. Shared by all its connections.
+/// The state that is remembered of all senders of one spool. Shared by all its connections.
 pub(crate) struct Repeats {
     spool: Spool,
     digester: Digester,
     before: Before,
     /// Connections that ended in order, for the next start.
     ends: Ends,
-    /// Held while what a sender landed before this start is handed to it: whoever comes at the same time is
-    /// to find it there.
+    /// Held while the blocks that a sender landed before this start are handed to it: a connection that comes
+    /// at the same time is to find them there.
     handing: tokio::sync::Mutex<()>,
     senders: Mutex<Senders>,
     /// Connections that have ended, and digests in memory, of all senders.
@@ -139,14 +139,15 @@ impl Repeats {
         removed.is_some()
     }
 
-    /// What a sender landed before this start, once.
+    /// The blocks that a sender landed before this start; returned once.
     async fn of_before(self: &Arc<Self>, name: &Arc<str>) -> Vec<Arc<Trail>> {
         let (repeats, name) = (Arc::clone(self), Arc::clone(name));
         let taken = tokio::task::spawn_blocking(move || repeats.before.take(&repeats.spool, &name));
         taken.await.unwrap_or_default()
     }
 
-    /// Reads what is wanted into a sender's base. What cannot be read is told, and not compared.
+    /// Reads the wanted blocks into a sender's base. Blocks that cannot be read are reported, and not
+    /// compared.
     async fn read(
         self: &Arc<Self>,
         mut base: OwnedMutexGuard<Base>,
@@ -178,7 +179,7 @@ impl Repeats {
         read.await.ok()
     }
 
-    /// The digests of what these connections landed last, at most [`MOST_LATER`].
+    /// The digests of the events that these connections landed last, at most [`MOST_LATER`].
     async fn read_later(self: &Arc<Self>, later: Vec<Arc<Trail>>, name: &Arc<str>) -> Multiset {
         let mut spans: Vec<Span> = later.iter().flat_map(|trail| trail.spans()).collect();
         spans.sort_unstable_by_key(|span| span.first);
@@ -251,7 +252,7 @@ impl Repeats {
 const MOST_SENDERS: usize = 10_000;
 /// Digests in memory over all senders, at 20 bytes each.
 const MOST_DIGESTS: usize = 4_000_000;
-/// Digests of what was landed since, while one connection that is over is compared.
+/// Digests of events that landed since, while one connection that is over is compared.
 const MOST_LATER: usize = 100_000;
 /// Senders whose blocks are read at the same time: the others wait, and hold no buffers.
 const READERS: usize = 2;

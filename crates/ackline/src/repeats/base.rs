@@ -16,7 +16,7 @@ pub(super) struct Base {
     pub(super) digests: Multiset,
     /// Of connections that ended in order.
     pub(super) ordered: Ordered,
-    /// Something was asked for: it holds all of what is not counted as unread.
+    /// Something was asked for: it holds everything that is not counted as unread.
     pub(super) is_begun: bool,
     /// By connection.
     read: HashMap<u64, Read>,
@@ -31,7 +31,7 @@ pub(super) struct Base {
 #[derive(Debug)]
 struct Read {
     trail: Arc<Trail>,
-    /// As what it was read.
+    /// The standing that it was read with.
     standing: Standing,
     /// Up to which of its blocks, and how many events.
     to: u64,
@@ -121,7 +121,7 @@ impl Base {
         wanted
     }
 
-    /// Adds what was read.
+    /// Adds the events that were read.
     pub(super) fn add(&mut self, wanted: &[Wanted], digests: Digests) {
         let mut found = digests.found.into_iter();
         let (mut cut, mut ordered) = (Vec::new(), HashMap::<u64, Vec<u128>>::new());
@@ -142,9 +142,9 @@ impl Base {
         self.ordered.add(ordered);
     }
 
-    /// Forgets these connections, and what was read of one as what it is not any more. Single digests cannot be
-    /// told from others': then all of them go, to be read again on need; for what is forgotten once half of them
-    /// are such.
+    /// Forgets these connections, and the events of a connection that were read under a standing that it does
+    /// not have any more. Single digests cannot be told from others': then all of them go, to be read again
+    /// on need; for forgotten events once half of the digests are such.
     pub(super) fn forget(&mut self, forgotten: &[u64]) {
         let read = &self.read;
         let mut is_changed = false;

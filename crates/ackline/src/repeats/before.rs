@@ -1,4 +1,5 @@
-//! What had landed before this start: the receiver may have been killed between landing and acknowledging.
+//! The blocks that landed before this start: the receiver may have been killed between landing and
+//! acknowledging.
 //!
 //! The spool's tail is looked through once, back from its end and only as far as a limit, when the first
 //! connection sends: which blocks are the last ones of each link. Their bodies are not read for that.
@@ -17,7 +18,7 @@ use super::trail::{Span, Standing, Trail, WINDOWS};
 /// The last blocks of each sender, one trail for each of its links.
 type Found = HashMap<String, Vec<Arc<Trail>>>;
 
-/// What had landed before.
+/// The blocks that landed before this start.
 pub(super) struct Before {
     end: u64,
     mark: Option<u64>,
@@ -53,7 +54,7 @@ impl Before {
         self.is_over.load(Ordering::Acquire)
     }
 
-    /// What this sender had landed. Reads the spool: call it off the runtime.
+    /// Takes the blocks that this sender landed before this start. Reads the spool: call it off the runtime.
     pub(super) fn take(&self, spool: &Spool, sender: &str) -> Vec<Arc<Trail>> {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         if self.since.elapsed() >= EXPIRY {

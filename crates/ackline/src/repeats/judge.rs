@@ -1,4 +1,4 @@
-//! The comparison of one connection's events with what its sender may not know to have landed.
+//! The comparison of one connection's events with landed events that its sender may not know to have landed.
 
 use ackline_spool::Digester;
 use tokio::sync::OwnedMutexGuard;
@@ -18,7 +18,7 @@ pub(super) struct Course {
     pub(super) following: Following,
 }
 
-/// Digests of what is handed to the spool.
+/// Digests of the events that are handed to the spool.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     /// The number of the first block.
@@ -48,7 +48,8 @@ pub struct Judge {
 }
 
 impl Judge {
-    /// Compares with what had landed before, and with what has landed since; from where the course was.
+    /// Compares with the events that had landed before, and with those that have landed since; from where the
+    /// course was.
     pub(super) fn new(
         (base, later): (OwnedMutexGuard<Base>, Multiset),
         digester: Digester,

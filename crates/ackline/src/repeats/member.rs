@@ -1,4 +1,4 @@
-//! One connection's part: what it lands is remembered, what it sends is compared.
+//! One connection's part: the windows that it lands are remembered, the windows that it sends are compared.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -48,9 +48,9 @@ impl Member {
         }
     }
 
-    /// What the windows that are to be landed now are compared with; `None`, without looking at anything,
-    /// when there is nothing. Until [`landed`](Self::landed) no other connection of the sender compares.
-    /// `is_over` says that nobody waits any more.
+    /// Returns the judge that compares the windows to be landed now; `None`, without looking at anything,
+    /// when there is nothing to compare them with. Until [`landed`](Self::landed) no other connection of the
+    /// sender compares. `is_over` says that nobody waits any more.
     pub(crate) async fn judge(&self, is_over: impl Fn() -> bool) -> Option<Judge> {
         // Until it is known that they are compared.
         self.trail.set_handing(true);
@@ -72,7 +72,7 @@ impl Member {
         let later = sender.later(&self.trail);
         let mut base = Arc::clone(&sender.base).lock_owned().await;
         if sender.is_few() {
-            // What others compared meanwhile is on its way.
+            // The blocks that others compared meanwhile are on their way.
             self.wait_placed(sender, &is_over).await;
             for other in &later {
                 self.wait_one_placed(other, &is_over).await;
@@ -206,8 +206,8 @@ impl Member {
         self.repeats.count(before, base.len());
     }
 
-    /// Which of the other open connections are cut off although nobody knows: those whose peer takes nothing of
-    /// what is sent to it. One whose end has come is waited for.
+    /// Finds the other open connections that are cut off although nobody knows: their peers take none of the
+    /// bytes that are sent to them. One whose end has come is waited for.
     async fn look_at(&self, sender: &Sender, is_over: impl Fn() -> bool) {
         let begun = Instant::now();
         let is_few = sender.is_few();
@@ -234,8 +234,8 @@ impl Member {
         }
     }
 
-    /// What connections that are over handed on is to land first. Of two such the later one waits, so that no
-    /// two wait for each other.
+    /// Waits until the blocks that ended connections handed on have landed. Of two such connections the later
+    /// one waits, so that no two wait for each other.
     async fn wait_finished(&self, sender: &Sender, is_over: impl Fn() -> bool) {
         let is_before = |other: &Trail| {
             let is_earlier = other.id < self.trail.id || !self.trail.is_ended();
@@ -252,7 +252,7 @@ impl Member {
         }
     }
 
-    /// Waits until what others have handed to the spool can be compared with.
+    /// Waits until the blocks that others have handed to the spool can be compared with.
     async fn wait_placed(&self, sender: &Sender, is_over: impl Fn() -> bool) {
         let is_behind = |other: &Trail| !other.is_comparable(other.reached());
         let mut below = u64::MAX;
@@ -269,8 +269,8 @@ impl Member {
         }
     }
 
-    /// Waits until what another one has handed to the spool is durable. The spool keeps the order of one sender: what
-    /// waits here would not be durable earlier.
+    /// Waits until the blocks that another one has handed to the spool are durable. The spool keeps the order
+    /// of one sender: blocks that wait here would not be durable earlier.
     async fn wait_one_placed(&self, other: &Trail, is_over: impl Fn() -> bool) {
         let reached = other.reached();
         let is_so = || other.has_placed(reached);
@@ -311,12 +311,12 @@ async fn wait_seen(is_over: impl Fn() -> bool) {
 /// 50 ms, once for each new connection of a sender with many.
 const SEEN_TURNS: u32 = 5;
 const SEEN_TURN: Duration = Duration::from_millis(10);
-/// For how long bytes stay untaken until their peer is taken for one that is gone. What waits together with the
-/// next bytes for an answer is taken within 40 ms and the way there and back.
+/// For how long bytes stay untaken until their peer is taken for one that is gone. Bytes that wait together
+/// with the next bytes for an answer are taken within 40 ms and the way there and back.
 const TAKEN_WITHIN: Duration = Duration::from_millis(250);
-/// For how long the end of a connection, which has come, is waited for while what came before it is read.
+/// For how long the end of a connection, which has come, is waited for while the input before it is read.
 const ENDED_WITHIN: Duration = Duration::from_secs(2);
 /// Whole windows in a row that match nothing after which a new connection is taken to send new events.
 const ENOUGH: u32 = 3;
-/// The same for one that was open when another one began or ended: what it had in flight comes first.
+/// The same for one that was open when another one began or ended: its windows in flight come first.
 const ENOUGH_OPEN: u32 = 16;

@@ -1,7 +1,7 @@
 //! Digests, and how often each is left: 20 bytes for each that differs.
 //!
-//! They stand in sorted runs, each at least twice as long as the next one: so what is added is moved as often as
-//! the whole can be doubled, however much is held, and is looked for in as many runs.
+//! They stand in sorted runs, each at least twice as long as the next one: so an added digest is moved as
+//! often as the whole can be doubled, however many are held, and is looked for in as many runs.
 
 /// A multiset of digests.
 #[derive(Debug, Default)]
@@ -63,7 +63,7 @@ impl Run {
         }
     }
 
-    /// Both in one. What was taken as often as it was added needs no room any more.
+    /// Both in one. A digest that was taken as often as it was added needs no room any more.
     fn merged(&self, other: &Self) -> Self {
         let room = self.len() + other.len();
         let mut run = Self {

@@ -1,9 +1,9 @@
 //! Stretches of events that come again in the order in which they had landed.
 //!
-//! A sender whose connection ended in order had its acknowledgements. It sends again only if it lost what it knew
-//! of them, and then a whole stretch: single events that are equal to what it landed are new ones. So what it
-//! landed is kept in order, and found again by eight different events in a row that begin at a multiple of
-//! eight: each stretch of sixteen different ones has such.
+//! A sender whose connection ended in order had its acknowledgements. It sends again only if it lost its
+//! record of them, and then a whole stretch: single events that are equal to events that it landed are new
+//! ones. So the events that it landed are kept in order, and found again by eight different events in a row
+//! that begin at a multiple of eight: each stretch of sixteen different ones has such.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -44,7 +44,7 @@ struct Seed {
 }
 
 impl Ordered {
-    /// Adds what these connections landed, the digests of each in order.
+    /// Adds the events that these connections landed, the digests of each in order.
     pub(super) fn add(&mut self, new: impl IntoIterator<Item = (u64, Vec<u128>)>) {
         let mut run = Vec::new();
         for (trail, digests) in new {
@@ -143,7 +143,7 @@ struct Recent {
     row: Option<usize>,
 }
 
-/// How far the events of one connection follow what had landed.
+/// The progress of one connection's events along the events that had landed.
 #[derive(Debug, Default)]
 pub(super) struct Following {
     recent: VecDeque<Recent>,
@@ -193,7 +193,7 @@ impl Following {
         }
     }
 
-    /// Whether what came last may be the beginning of a stretch.
+    /// Whether the last events may be the beginning of a stretch.
     pub(super) fn is_hopeful(&self) -> bool {
         self.stretch.is_some()
     }

@@ -1,4 +1,4 @@
-//! What is remembered of one sender over all its connections.
+//! The state that is remembered of one sender over all its connections.
 //!
 //! ```text
 //!            first window              fault or end                 1 h, 1 M events
@@ -28,7 +28,7 @@ pub(super) struct Sender {
     /// Changes when a connection of it begins or ends: those that are open compare again.
     epoch: AtomicU64,
     roll: Mutex<Roll>,
-    /// Locked by the connection that compares, until what it compared is handed to the spool.
+    /// Locked by the connection that compares, until the blocks that it compared are handed to the spool.
     pub(super) base: Arc<tokio::sync::Mutex<Base>>,
 }
 
@@ -39,7 +39,8 @@ pub(super) struct Roll {
     open: HashMap<u64, Arc<Trail>>,
     /// Oldest first.
     ended: VecDeque<Ended>,
-    /// The number of the first of them. It becomes smaller when what landed before this start is put before them.
+    /// The number of the first of them. It becomes smaller when connections from before this start are put
+    /// before them.
     first: u64,
     /// As many connections have come as had ended, and matched nothing: those below this number are compared with
     /// again when one more comes. One of them may have been new, and the sender of these is still to come.
@@ -69,7 +70,7 @@ struct Ended {
 }
 
 impl Sender {
-    /// One of several: `departed` counts what is remembered of all.
+    /// One of several senders: `departed` counts the remembered connections of all.
     pub(super) fn new(departed: &Arc<AtomicUsize>) -> Self {
         let sender = Self::default();
         sender.roll().departed = Arc::clone(departed);
@@ -97,7 +98,7 @@ impl Sender {
         compares || !roll.is_few()
     }
 
-    /// A connection is over: what it landed, and still lands, is remembered.
+    /// A connection is over: the windows that it landed, and still lands, are remembered.
     pub(super) fn leave(&self, trail: &Arc<Trail>) {
         let mut roll = self.roll();
         roll.comparing.remove(&trail.id);
@@ -216,8 +217,8 @@ impl Sender {
         found
     }
 
-    /// Those that are compared with event by event as well, where the end of this one has come: what it still
-    /// brings may have been sent again already, by one that is open or has ended in order since.
+    /// Those that are compared with event by event as well, where the end of this one has come: events that
+    /// it still brings may have been sent again already, by one that is open or has ended in order since.
     pub(super) fn later(&self, own: &Trail) -> Vec<Arc<Trail>> {
         if !own.is_over() {
             return Vec::new();
@@ -311,7 +312,7 @@ impl Roll {
         self.ended.push_back(Ended { trail, since });
     }
 
-    /// What ended before this start.
+    /// Adds the connections that ended before this start.
     fn put_before(&mut self, before: Vec<Arc<Trail>>, since: Instant) {
         if self.ended.is_empty() {
             // Room for numbers below.
@@ -334,7 +335,7 @@ impl Roll {
         self.unread.insert(number);
     }
 
-    /// Forgets what is too old or too much, the oldest first.
+    /// Forgets connections that are too old or too many, the oldest first.
     fn forget_old(&mut self) {
         while let Some(oldest) = self.ended.front()
             && (oldest.trail.is_finished() || self.ended.len() > MOST_ENDED)
@@ -409,7 +410,7 @@ fn at(ended: &VecDeque<Ended>, first: u64, number: u64) -> Option<&Ended> {
     ended.get(at)
 }
 
-/// How long it is remembered what a connection landed.
+/// The time for which the windows that a connection landed are remembered.
 pub(super) const EXPIRY: Duration = Duration::from_secs(3_600);
 /// Events of one sender that are remembered: 20 MB of digests while they are compared.
 pub(super) const MOST_EVENTS: u64 = 1_000_000;

@@ -1,4 +1,4 @@
-//! What is remembered, for how long and of how many; the judge against a model.
+//! Tests of the remembered windows, their time and their number; the judge against a model.
 
 use std::collections::{HashSet, VecDeque};
 use std::path::Path;
@@ -44,7 +44,7 @@ fn join_and_leave(sender: &Sender, trail: &Arc<Trail>) {
     sender.leave(trail);
 }
 
-/// What a newcomer is compared with.
+/// The blocks that a newcomer is compared with.
 fn wanted(sender: &Sender, base: &mut Base) -> Vec<u64> {
     let newcomer = Trail::new(u64::MAX, 0);
     sender.has_others(&newcomer);
@@ -103,7 +103,7 @@ async fn it_is_forgotten_after_an_hour() {
     base.digests.add((0..10).collect());
     assert_eq!(wanted(&sender, &mut base), [0_u64; 0]);
     tokio::time::advance(Duration::from_secs(2)).await;
-    // Half of what was read is too old: the rest is read again.
+    // Half of the events that were read are too old: the rest is read again.
     assert_eq!(wanted(&sender, &mut base), [5]);
     assert_eq!(base.digests.len(), 0);
     assert!(!sender.is_forgotten());
@@ -145,7 +145,7 @@ fn a_new_connection_looks_at_what_ended_since_the_one_before() {
     }
 }
 
-/// In runs, so that what is added is not moved each time.
+/// In runs, so that added digests are not moved each time.
 #[test]
 fn digests_are_found_in_few_runs() {
     let mut set = Multiset::default();
@@ -197,7 +197,7 @@ fn nothing_is_expected_once_all_are_back_and_quiet() {
     sender.is_quiet(&more, &mut base);
     sender.is_quiet(&back, &mut base);
     assert_eq!(wanted(&sender, &mut base), [0_u64; 0]);
-    // Who comes back after that is expected, and compared with its own alone.
+    // A connection that comes back after that is expected, and compared with its own alone.
     more.end(false);
     more.finish();
     sender.leave(&more);
@@ -264,7 +264,7 @@ async fn ten_thousand_senders_are_remembered_and_those_away_for_longest_go_first
 }
 
 /// Twenty connections of one sender are there, then comes one more; the first one ends while that one asks
-/// what its window of this number is compared with. Answers for each of five windows whether it is.
+/// for the judge of its window of this number. Answers for each of five windows whether it is compared.
 async fn compared_by_a_newcomer(ends_at: usize) -> Vec<bool> {
     let temp = tempfile::tempdir().unwrap();
     let (_writer, repeats) = repeats(&temp.path().join("spool"));
@@ -557,7 +557,7 @@ fn a_multiset_forgets_what_was_taken_out() {
     assert!(set.take(3) && set.take(3) && set.take(3) && !set.take(3));
 }
 
-/// What the judge does, in a few lines.
+/// A model of the judge, in a few lines.
 fn model(base: &[u8], windows: &[Vec<u8>], enough: u32) -> Vec<Vec<bool>> {
     let (mut base, mut quiet) = (base.to_vec(), 0);
     let mut judge = |events: &Vec<u8>| {

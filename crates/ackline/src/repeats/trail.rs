@@ -21,19 +21,19 @@ pub(crate) struct Span {
     pub(crate) windows: u32,
 }
 
-/// How the end of a connection bears on what it landed.
+/// The standing of a connection: the consequence of its end for the events that it landed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// It is open, and its peer takes what is sent to it.
+    /// It is open, and its peer takes the bytes that are sent to it.
     Open,
     /// It may have been cut off, and with it acknowledgements: any of its last events may come again.
     Cut,
-    /// It ended after its peer had taken all acknowledgements: who sends again has lost what it knew, and sends
-    /// a whole stretch.
+    /// It ended after its peer had taken all acknowledgements: a peer that sends again has lost its state,
+    /// and sends a whole stretch.
     InOrder,
 }
 
-/// What one connection landed last.
+/// The windows that one connection landed last.
 pub(crate) struct Trail {
     /// Connections that were accepted later have a higher one.
     pub(super) id: u64,
@@ -141,7 +141,7 @@ impl Trail {
         }
     }
 
-    /// The same, with what tells how far its peer is.
+    /// The same, with the function that tells how far its peer is.
     pub(crate) fn watching(self, peer: impl Fn() -> Taking + Send + Sync + 'static) -> Self {
         Self {
             peer: Mutex::new(Some(Box::new(peer))),
@@ -329,8 +329,8 @@ impl Trail {
         }
     }
 
-    /// The connection is over, in order or not; what it handed on before may still land. Of several calls the
-    /// first one counts; whether this is it.
+    /// The connection is over, in order or not; blocks that it handed on before may still land. Of several
+    /// calls the first one counts; returns whether this is the first one.
     pub(super) fn end(&self, in_order: bool) -> bool {
         {
             let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -367,7 +367,7 @@ impl Trail {
         peer.as_ref().map_or(Taking::Unknown, |peer| peer())
     }
 
-    /// Whether its end has come, or is behind what has still to be read.
+    /// Whether its end has come, or is behind input that has still to be read.
     pub(super) fn is_over(&self) -> bool {
         self.is_ended() || self.taking() == Taking::Ended
     }
@@ -399,7 +399,7 @@ impl Trail {
                 pin!(self.changed.notified()),
                 pin!(other.changed.notified()),
             );
-            // What is told from here on is heard.
+            // Notifications from here on are not missed.
             this.as_mut().enable();
             that.as_mut().enable();
             if is_so() || is_over() {

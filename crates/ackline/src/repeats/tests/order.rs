@@ -20,7 +20,7 @@ fn ordered(trails: &[Vec<u64>]) -> Ordered {
     ordered
 }
 
-/// The rows that are marked of what one connection sends in one block.
+/// The marked rows of one block that one connection sends.
 fn marked(ordered: &mut Ordered, sent: &[u64]) -> Vec<usize> {
     let (mut following, mut rows) = (Following::default(), Vec::new());
     for (row, number) in sent.iter().enumerate() {
@@ -106,8 +106,8 @@ fn a_stretch_that_begins_in_an_earlier_block_goes_on_in_the_next_one() {
 }
 
 proptest! {
-    /// Each marked event is part of a stretch that had landed in that order and has sixteen different events in
-    /// a row; what was sent again in one piece of such is marked.
+    /// Each marked event is part of a stretch that had landed in that order and has sixteen different events
+    /// in a row; events of such a stretch that were sent again in one piece are marked.
     #[test]
     fn what_is_marked_had_landed_in_a_row(
         landed in prop::collection::vec(0_u64..40, 0..200),
@@ -162,7 +162,7 @@ fn an_open_connection_is_compared_with_while_its_peer_takes_nothing() {
     open.set_stalled(true);
     assert_eq!(wanted(&sender, &mut base), [300]);
     base.digests.add(events(0..20));
-    // It was slow: what was read of it as cut off is forgotten.
+    // It was slow: the events that were read of it as cut off are forgotten.
     open.set_stalled(false);
     assert_eq!(wanted(&sender, &mut base), [0_u64; 0]);
     assert_eq!(base.len(), 0);
