@@ -94,7 +94,7 @@ pub async fn connect(url: &str, options: ConnectOptions) -> Result<Link, Error> 
     Link::connect(url, options).await
 }
 
-/// Reads what [`connect`] would be given, and the files of TLS; connects to nobody.
+/// Reads the URL and the options as [`connect`] does, and the files of TLS; connects to nobody.
 ///
 /// # Errors
 /// A wrong URL or option.

@@ -25,7 +25,7 @@ use super::session::Session;
 use super::state::{ConnectorState, Origin};
 use super::url::Target;
 
-/// What makes the transports of a link.
+/// The maker of a link's transports.
 #[derive(Clone)]
 pub(super) struct Connector {
     pub(super) endpoint: Endpoint,
@@ -33,7 +33,7 @@ pub(super) struct Connector {
     options: ConnectOptions,
 }
 
-/// A connector's link, and what keeps it connected.
+/// A connector's link, and the parts that keep it connected.
 pub(super) struct Connected {
     pub(super) link: Link<Session>,
     pub(super) state: Option<Arc<ConnectorState>>,
@@ -223,8 +223,8 @@ impl Connector {
             if failures.count(&end, has_worked) {
                 return lose(&link, "it failed in the same way at three resumes in a row");
             }
-            // One that ends soon with nothing done is no reason to hurry: what is sent again may be what the
-            // listener refuses.
+            // One that ends soon with nothing done is no reason to hurry: the listener may refuse the very
+            // messages that are sent again.
             if progress(&link) != before.1 || begin.elapsed() >= LASTING {
                 backoff.reset();
                 (idle, wait) = (0, Duration::ZERO);
@@ -351,7 +351,7 @@ fn progress<M: LinkHost>(link: &Link<M>) -> (u64, u64) {
     })
 }
 
-/// Why a link is given up whose transports end with nothing done: what is known of it at this end.
+/// Why a link is given up whose transports end with nothing done, as far as this end knows.
 fn stuck<M: LinkHost>(link: &Link<M>, ends: u32, end: &End<Kind>) -> String {
     let known = link.call(|session, _| {
         let waiting = session.machine().unacknowledged();
@@ -384,7 +384,7 @@ const UNKNOWN: &str = "the listener does not know it any more";
 const REPLACED: &str = "the listener gave another one";
 /// The ceiling of the first wait, after an attempt at once has failed.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
-/// The longest of the waits before the first transport: who waits for it wants to know soon.
+/// The longest of the waits before the first transport: the caller that waits for it wants to know soon.
 const RETRY_MAX: Duration = Duration::from_secs(1);
 /// A transport that held this long is replaced at once, whatever it carried.
 const LASTING: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! What can go wrong with a link, and what is left to send again when one is lost.
+//! Errors of a link, and the messages that are left to send again when a link is lost.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use ackline_relink::{ChannelId, Payload};
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The caller asked for what is not allowed now; nothing changed.
+    /// The caller asked for something that is not allowed now; nothing changed.
     #[error(transparent)]
     Usage(#[from] UsageError),
     /// A channel's id has another size than the link's have.
@@ -85,10 +85,10 @@ pub enum Error {
     Tls {
         /// The stable code, such as `tls.file`.
         code: &'static str,
-        /// What is wrong.
+        /// A description of the error.
         message: Arc<str>,
     },
-    /// Nobody could be reached, or who was reached ended the handshake.
+    /// No peer could be reached, or the peer that was reached ended the handshake.
     #[error("{0}")]
     Connect(Arc<str>),
     /// The socket could not be bound, or is broken.
@@ -97,8 +97,8 @@ pub enum Error {
     /// The directory of a durable link cannot be used.
     #[error("{0}")]
     State(Arc<str>),
-    /// What happened to a durable link could not be written to its directory: the link has ended in this
-    /// process. The next one goes on with what was kept.
+    /// A change of a durable link could not be written to its directory: the link has ended in this process.
+    /// The next one goes on with the state that was kept.
     #[error("the link cannot be kept on disk any more, and has ended here: {0}")]
     Unkept(Arc<str>),
 }
@@ -136,7 +136,7 @@ impl Error {
         }
     }
 
-    /// Whether the caller has asked for what is not allowed now; nothing changed then.
+    /// Whether the caller has asked for something that is not allowed now; nothing changed then.
     pub const fn is_usage(&self) -> bool {
         matches!(
             self,
@@ -177,7 +177,7 @@ const OF_LOST: &[&str] = &[
     "--receive-window",
 ];
 
-/// What of a message is too large.
+/// The text for a message that is too large.
 fn too_large(hit: &LimitHit) -> String {
     let LimitHit {
         value,
@@ -208,8 +208,9 @@ fn those(may: Option<(Sequence, Sequence)>) -> String {
     }
 }
 
-/// A link that is gone for good, with all that was not acknowledged as consumed: what the application may
-/// send again on another link. Some of it may have been consumed, its acknowledgement lost with the link.
+/// A link that is gone for good, with all messages that were not acknowledged as consumed: the application
+/// may send them again on another link. Some of them may have been consumed, their acknowledgement lost with
+/// the link.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the link is lost ({reason}){}", left(unacknowledged.len()))]
 pub struct LinkLost {
@@ -219,7 +220,7 @@ pub struct LinkLost {
     pub unacknowledged: Vec<Unacknowledged>,
 }
 
-/// What is said of messages that are here; an adopted link's are not.
+/// The text for messages that are held here; an adopted link's messages are not.
 fn left(messages: usize) -> String {
     if messages == 0 {
         return String::new();

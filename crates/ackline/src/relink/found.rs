@@ -1,4 +1,4 @@
-//! What the spool holds of the links of an earlier process: see [`landed`](super::landed).
+//! The spool's record of the links of an earlier process: see [`landed`](super::landed).
 
 use std::collections::HashMap;
 
@@ -10,7 +10,8 @@ use super::error::Error;
 use super::landed::link_name;
 use super::state::Restored;
 
-/// What the spool holds of one channel: where its last block begins, and its last message.
+/// The position of the first message of a channel's last block in the spool, and the channel's last message
+/// there.
 type Last = (u64, Sequence);
 
 /// The last messages of the channels of links, by the link's name.

@@ -86,7 +86,7 @@ impl Link {
             .await?;
         self.wait(Wait::Change, None, |session, _| {
             let is_same = session.stats().link.transports == transports;
-            // Also what was sent meanwhile has to arrive.
+            // Messages that were sent meanwhile have to arrive as well.
             let is_whole = session.machine().is_emitted();
             if !is_same || !session.machine().is_attached() || !is_whole {
                 return Poll::Ready(Ok(None));
@@ -204,7 +204,7 @@ fn decode(state: &[u8]) -> Result<(Origin, Vec<machine::Change>), Error> {
     Ok((origin, changes))
 }
 
-/// With the version of what follows.
+/// The head of a state, with the version of the bytes behind it.
 const MAGIC: &[u8] = b"ackline relink state 1\n";
 const WRONG_STATE: UsageError = UsageError::new(
     "wrong_state",

@@ -6,13 +6,13 @@
 //! message ───────────────────────────────────────────────► run ─► block ─► kept: consumed
 //!    └─ transactions: staged ─┬─ commit ─────────────────► run ─► block ─► kept: consumed, committed
 //!                             ├─ rollback ─► empty run ──► block of none, in its turn: consumed
-//!                             └─ commit of what found no room ─► empty run ─► ... : consumed, uncommitted
+//!                             └─ commit without room for it ─► empty run ─► ... : consumed, uncommitted
 //! ```
 //!
-//! Decided here: which messages make a run, and what is told of it. A message that its sender has not
-//! committed is never shown to anybody; it stands in memory, is not consumed, and comes again after a crash.
-//! What of it finds no room there is let go, and its transaction refused ([`Staged`]); it is charged to what all
-//! links may have undecided, and makes no other link wait.
+//! This module decides which messages make a run, and how the sender is answered. A message that its sender
+//! has not committed is never shown to anybody; it stands in memory, is not consumed, and comes again after a
+//! crash. Messages that do not fit there are dropped, and their transaction is refused ([`Staged`]).
+//! Undecided messages are charged to the limit that all links share, and make no other link wait.
 //! With acknowledgements that wait for a consumer's commit, a transaction's messages are consumed when they
 //! are durable, so that its sender's window moves, and its outcome waits; in a plain direction the
 //! consumption waits.
@@ -36,7 +36,7 @@ use crate::runs::{OneRun, Runs};
 /// Messages of one channel with consecutive numbers.
 #[derive(Debug)]
 pub struct Run {
-    /// What settles it.
+    /// The token that settles it.
     pub(super) token: u64,
     pub(super) channel: ChannelId,
     pub(super) first: Sequence,
@@ -57,7 +57,7 @@ pub struct Run {
 pub(super) struct NoRoom {
     /// Their messages.
     pub(super) messages: usize,
-    /// What those would cost.
+    /// Bytes that those messages would cost.
     pub(super) bytes: usize,
     /// The limit that they met.
     pub(super) over: Over,
@@ -117,8 +117,8 @@ pub struct Intake {
 }
 
 impl Intake {
-    /// Lands what comes over `link`; undecided messages may have an eighth of the budget, and their part of
-    /// what all links may have.
+    /// Lands the messages of `link`; undecided messages may have an eighth of the budget, and their part of
+    /// the limit that all links share.
     pub(super) fn new(link: Link, budget: &Budget) -> Self {
         Self::with_limit(link, most_staged(budget), budget)
     }
@@ -144,7 +144,7 @@ impl Intake {
         let _ = self.link.consume(now, channel, through);
     }
 
-    /// Takes what the machine has to tell.
+    /// Takes the machine's events.
     fn take(&mut self, now: Instant) {
         while let Some(event) = self.link.poll_event() {
             match event {
@@ -255,7 +255,7 @@ impl Intake {
         }
     }
 
-    /// A peer that goes on and on with what is refused loses its link.
+    /// A peer that goes on and on with refused messages loses its link.
     fn refuse_staged(&mut self, now: Instant) -> Result<(), ProtocolError<Kind>> {
         let (value, limit) = (self.staged.refused_bytes(), self.staged.most());
         if value <= limit {

@@ -1,4 +1,4 @@
-//! Waits of an application on a link: what each waits for, and the key that wakes it.
+//! Waits of an application on a link: the condition of each, and the key that wakes it.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use ackline_relink::ChannelId;
 
 use super::session::Ping;
 
-/// What may be waited for without taking it.
+/// A condition that can be waited for without taking anything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Interest {

@@ -96,7 +96,7 @@ fn link_dir(target: &Target) -> String {
     format!("to-{}", file_name(place))
 }
 
-/// What a receiver serves at one address.
+/// The endpoints that a receiver serves at one address.
 #[derive(Debug)]
 struct Site {
     address: String,
@@ -165,7 +165,7 @@ impl Sites {
 
     /// Gives links that stand where nobody here keeps any to the first site that serves them and has none, and
     /// those of its own address before others: a name was kept by an address alone once, and is kept with its
-    /// address while it has several. Says what nobody takes.
+    /// address while it has several. Reports the links that no site takes.
     fn look(&self, parent: &Path) -> Result<(), ReceiverError> {
         let sites = 0..self.listening.len();
         let own: BTreeSet<String> = sites.clone().map(|at| self.dir_with_address(at)).collect();
@@ -239,13 +239,13 @@ fn make_dir(dir: &Path) -> Result<(), ReceiverError> {
     }
 }
 
-/// What is kept cannot be used.
+/// The error of kept state that cannot be used.
 pub(super) fn state_error(error: impl std::fmt::Display) -> ReceiverError {
     ReceiverError::Links(error.to_string())
 }
 
-/// Half of what can be admitted whatever else is held: the rest is for what comes behind it, the commit. No more than
-/// one link alone may have undecided.
+/// Half of the bytes that can be admitted whatever else is held: the rest is for the input behind them, the
+/// commit. No more than one link alone may have undecided.
 pub(super) fn most_staged(budget: &Budget) -> usize {
     let most = (budget.largest() / 2).min(budget.most_undecided() / 2);
     usize::try_from(most).unwrap_or(usize::MAX)

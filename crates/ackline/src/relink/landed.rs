@@ -1,15 +1,16 @@
-//! How a receiver's links and its spool agree after a crash: a message is consumed because it is durable, and
-//! whether it is durable the spool says.
+//! The agreement of a receiver's links with its spool after a crash: a message is consumed because it is
+//! durable, and the spool says whether it is durable.
 //!
 //! ```text
 //! message ─► spool, fsync ─► consumed ─► link's journal, fsync ─► the sender is told
 //!                        └── a crash here: the journal is behind, the spool is not
 //! ```
 //!
-//! At a start each link's journal is brought up to what the spool holds of it ([`found`](super::found)), so that a message that was
-//! kept and not acknowledged is not asked for again. For that the blocks from the last *settled* position on
-//! are looked at, which stands in `settled`: everything below it is in the journals. A channel that is closed
-//! and used again counts from 0 anew; where its last life ends in the spool stands in the journal.
+//! At a start each link's journal is brought up to the messages of it that the spool holds
+//! ([`found`](super::found)), so that a message that was kept and not acknowledged is not asked for again.
+//! For that the blocks from the last *settled* position on are looked at, which stands in `settled`:
+//! everything below it is in the journals. A channel that is closed and used again counts from 0 anew; the
+//! journal holds the position where its last life ends in the spool.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -58,7 +59,7 @@ impl Landed {
         if !flushed.unwrap_or(false) {
             return;
         }
-        // What was settled by now has been noted for the journal.
+        // Every message that was settled by now has been noted for the journal.
         for link in links {
             let written = link.when(0, |carrier, _| {
                 if carrier.machine().is_journaling() {

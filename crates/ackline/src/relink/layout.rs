@@ -98,7 +98,7 @@ const CONTEXT: Context = Context {
     listener_channel_id_size: 0,
 };
 
-/// What was received has kept to its limits.
+/// No limits: a received message has kept to the limits of its link.
 const NO_LIMITS: Limits = Limits {
     max_channel_ids: u32::MAX,
     max_message_parts: u32::MAX,

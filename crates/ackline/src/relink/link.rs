@@ -21,7 +21,7 @@ use super::state::{ConnectorState, Origin};
 use super::told::Told;
 
 /// A link that survives its connections. Clones are the same link; when the last one is dropped, the link
-/// ends in this process: its peer is not told, and what is kept of it on disk stays.
+/// ends in this process: its peer is not told, and its state on disk stays.
 #[derive(Clone)]
 pub struct Link {
     pub(super) inner: Arc<Inner>,
@@ -32,7 +32,7 @@ pub(super) struct Inner {
     pub(super) end: Side,
 }
 
-/// Which end of the link this is, and what belongs to it.
+/// The end of the link that this is, and the state that belongs to it.
 pub(super) enum Side {
     Connector {
         running: JoinHandle<()>,
@@ -62,7 +62,8 @@ impl Link {
         let is_new = connected.first.is_some();
         let link = Self::connected(connected);
         if is_new {
-            // What is sent before is sent as after a cut: channel by channel. Its end is told by every call.
+            // Messages sent before it has begun are sent as after a cut: channel by channel. Every call
+            // tells the link's end.
             let has_begun = |session: &Session| session.stats().link.transports > 0;
             let key = Wait::Connected.key();
             let begun = link
@@ -70,7 +71,7 @@ impl Link {
                 .until(key, |session| ready(has_begun(session)));
             let _ = begun.await;
         }
-        // Of what was noted at the begin nothing waits.
+        // After this no note from the begin waits to be written.
         link.until_kept().await?;
         Ok(link)
     }
@@ -115,7 +116,8 @@ impl Link {
         self.driven().call(|session, _| session.machine().key())
     }
 
-    /// Who made it, or, for one from an earlier process, who carried it last; `None` at the connector's end.
+    /// The peer that made it, or, for a link from an earlier process, the peer that carried it last; `None`
+    /// at the connector's end.
     pub fn peer(&self) -> Option<&PeerInfo> {
         match &self.inner.end {
             Side::Connector { .. } => None,
@@ -142,7 +144,7 @@ impl Link {
             .call(|session, _| session.machine().is_attached())
     }
 
-    /// Sends a message now or not at all. That it returns promises no more than that the message has a number
+    /// Sends a message now or not at all. A return promises no more than that the message has a number
     /// and goes out in its turn as long as this process lives: also in a link that is kept on disk it is there
     /// only when [`Receipt::kept`] says so, and a process that is killed before that has not sent it.
     ///
@@ -162,7 +164,7 @@ impl Link {
     }
 
     /// Sends a message as soon as there is room, within `timeout`; `None` waits for ever. Giving up (by
-    /// dropping the future) sends nothing. Works without a transport. It promises what
+    /// dropping the future) sends nothing. Works without a transport. It promises the same as
     /// [`try_send`](Self::try_send) does.
     ///
     /// # Errors
@@ -326,7 +328,7 @@ impl Link {
             .call(|session, now| session.answer(now, channel, false, through))
     }
 
-    /// Tells the peer now what has arrived on its channel.
+    /// Tells the peer now which messages have arrived on its channel.
     ///
     /// # Errors
     /// `not_connected`, `unknown_channel`; the link is over.
@@ -384,7 +386,7 @@ impl Link {
         .await
     }
 
-    /// What [`shutdown`](Self::shutdown) does before it waits.
+    /// Starts [`shutdown`](Self::shutdown), and does not wait.
     ///
     /// # Errors
     /// [`Error::Lost`].
@@ -395,7 +397,8 @@ impl Link {
         })
     }
 
-    /// What happens to the link beside its messages; the latest 1,024 wait to be taken. Cancel-safe.
+    /// The next event of the link, other than a message; the latest 1,024 events wait to be taken.
+    /// Cancel-safe.
     ///
     /// # Errors
     /// The link is over, and every event was taken.
@@ -459,14 +462,14 @@ impl Link {
         let _ = waited.await;
     }
 
-    /// What the link has carried and holds.
+    /// Counters of the link: its traffic, and the messages that it holds.
     pub fn stats(&self) -> Stats {
         self.driven().call(|session, _| session.stats())
     }
 
-    /// Gives the link up, and removes what is kept of it on disk: what was not acknowledged is told by
-    /// [`Error::Lost`] from now on. Of a connector's link that is lost, this removes what stays on disk until
-    /// the application has seen what was not acknowledged.
+    /// Gives the link up, and removes its state on disk: from now on [`Error::Lost`] has the messages that
+    /// were not acknowledged. Of a connector's link that is lost, this removes the state that stays on disk
+    /// until the application has seen those messages.
     ///
     /// # Errors
     /// [`Error::State`]: it cannot be removed.
@@ -487,9 +490,10 @@ impl Link {
         }
     }
 
-    /// Ends the link in this process, for who waits on it or on a receipt too: its peer is not told, and what
-    /// is kept of it on disk stays. Then every call fails with [`Error::LetGo`] if it is kept there, and else
-    /// with [`Error::Lost`], which has what was not acknowledged. The last clone that is dropped does the same.
+    /// Ends the link in this process, also for callers that wait on it or on a receipt: its peer is not told,
+    /// and its state on disk stays. Then every call fails with [`Error::LetGo`] if the link is kept there,
+    /// and else with [`Error::Lost`], which has the messages that were not acknowledged. The last clone that
+    /// is dropped does the same.
     pub fn let_go(&self) {
         self.inner.let_go();
     }

@@ -1,5 +1,5 @@
-//! What drives a link has its machine in it: one carrier lands messages, another keeps them for an application,
-//! and who connects, keeps and journals links needs no more than the machine.
+//! Every carrier of a link has the link's machine in it: one carrier lands messages, another keeps them for
+//! an application. Code that connects, keeps and journals links needs no more than the machine.
 
 use std::task::Poll;
 use std::time::Instant;
@@ -11,7 +11,7 @@ use ackline_relink::{self as machine, Attach, Kind};
 
 use super::error::Error;
 
-/// What a driver drives that has a link's machine in it.
+/// A connection for a driver that has a link's machine in it.
 pub(crate) trait LinkHost: Connection<Kind = Kind, Event: Send> + Send + 'static {
     /// The machine.
     fn machine(&self) -> &machine::Link;

@@ -97,7 +97,7 @@ impl Listener {
         self.registry.len()
     }
 
-    /// Who was turned away, and how many health checks came.
+    /// Counters of connections that were turned away, and of health checks.
     pub fn stats(&self) -> AcceptorStats {
         self.listening.stats()
     }

@@ -1,5 +1,5 @@
-//! The verbs that name messages: done with, decided, answered. Who names what cannot be named now is told the
-//! channel, the message and which ones can.
+//! The verbs that name messages: done with, decided, answered. The error for a message that cannot be named
+//! now tells the channel, the message and the messages that can be named.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -156,7 +156,7 @@ impl Session {
     }
 }
 
-/// What a verb was refused for, with what was named and what may be.
+/// The error of a refused verb, with the message that was named and the messages that may be named.
 fn unnamed(
     error: UsageError,
     (channel, is_own): (&ChannelId, bool),

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Each transaction has a link of its own, so that each is committed by itself: between the first and the last
-//! commit a crash can leave some committed and others not. What can be known before, is known before.
+//! commit a crash can leave some committed and others not. Every obstacle that can be known before is known before.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use super::options::ConnectOptions;
 use super::receipt::{Outcome, Receipt};
 use super::told::Reason;
 
-/// What has become of a transaction that was to be committed.
+/// The fate of a transaction that was to be committed.
 #[derive(Debug, Clone)]
 pub enum Fate {
     /// The receiver has processed its messages.
@@ -49,7 +49,7 @@ pub async fn commit_all(
 ) -> Vec<Fate> {
     let adopted = adopt_all(url, options, states, timeout).await;
     if adopted.iter().any(Result::is_err) {
-        // Who calls rolls back, or they expire at the receiver.
+        // The caller rolls the transactions back, or they expire at the receiver.
         return adopted
             .into_iter()
             .map(|adopted| Fate::Dropped(adopted.err()))

@@ -13,7 +13,7 @@ use super::error::Error;
 use super::interest::Wait;
 use super::session::Session;
 
-/// What the peer has said of a message, or will say. Clones are the same message's.
+/// The peer's answers to a message, past and future. Clones are the same message's.
 #[derive(Debug, Clone)]
 pub struct Receipt {
     progress: Arc<Progress>,
@@ -31,7 +31,7 @@ pub struct Receipts {
     count: usize,
 }
 
-/// What became of a message in a transactional direction.
+/// The outcome of a message in a transactional direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// It was committed, and the receiver has processed it.
@@ -76,7 +76,7 @@ impl Receipt {
         self.progress.lock().consumed >= self.number
     }
 
-    /// What became of it in a transactional direction, once that is known.
+    /// The message's outcome in a transactional direction, once it is known.
     ///
     /// # Errors
     /// As [`committed`](Self::committed).
@@ -156,7 +156,7 @@ impl Receipts {
         self.count == 0
     }
 
-    /// The last message's, which stands for all: what it has reached, they all have.
+    /// The last message's, which stands for all: they all have reached each stage that it has reached.
     pub const fn last(&self) -> Option<&Receipt> {
         self.last.as_ref()
     }
@@ -397,7 +397,7 @@ impl Progress {
 }
 
 impl State {
-    /// The message of this number, if it is of this life and behind what was reached before.
+    /// The message of this number, if it is of this life and behind the messages that were reached before.
     fn number_of(&self, stage: Stage, through: Sequence) -> Option<u64> {
         let reached = match stage {
             Stage::Received => self.received,

@@ -84,7 +84,7 @@ fn accept(
         },
     );
     Ok(Box::pin(async move {
-        // Without a socket no link comes back: what is received is still settled by each link.
+        // Without a socket no link comes back: each link still settles the messages that it received.
         tokio::join!(accepting, settling(landed, links));
     }))
 }
@@ -100,7 +100,7 @@ async fn settling(landed: Option<Arc<Landed>>, links: Links) {
     }
 }
 
-/// What becomes of links and connections.
+/// Lands a link that was made, and reports connections that ended or were refused.
 fn tell(shared: Arc<Shared>, links: Links) -> impl Fn(Told<Intake>) + Clone + Send + Sync {
     move |told| match told {
         Told::Made(made) => {
@@ -156,7 +156,8 @@ fn endpoints(urls: &[String]) -> Result<Vec<EndpointConfig>, String> {
     Ok(endpoints)
 }
 
-/// The links that an earlier process left in the spool's directory, brought up to what the spool holds.
+/// The links that an earlier process left in the spool's directory, brought up to the messages that the spool
+/// holds.
 fn kept(
     (spool, writer): (&Path, &Writer),
     urls: &[String],

@@ -1,5 +1,5 @@
-//! A listener's links: each transport's handshake, the link that it goes on with, and what becomes of a
-//! link without a transport.
+//! A listener's links: each transport's handshake, the link that it goes on with, and the fate of a link
+//! without a transport.
 //!
 //! ```text
 //! admitted ─► handshake ─► decided ─► a new link: told once ─┐
@@ -9,8 +9,8 @@
 //!                          another identity: refused                                              lost
 //! ```
 //!
-//! Decided here: the newest transport wins, in the order of the decisions; how long an orphan is kept; whose
-//! a link is. Which link a connector gets is the [`Binder`]'s.
+//! It decides that the newest transport wins, in the order of the decisions; how long an orphan is kept; and
+//! the owner of a link. The [`Binder`] decides which link a connector gets.
 //!
 //! Its rules: R-REL-36.
 
@@ -35,7 +35,7 @@ use super::orphans::Orphans;
 use super::state::{Carried, Journal, ListenerState, Origin, Restored, epoch_now};
 use ackline_relink::{KeepOptions, LinkOptions};
 
-/// What a registry goes by.
+/// The options of a registry.
 #[derive(Clone)]
 pub(crate) struct LinkRegistryOptions {
     pub(crate) endpoints: Vec<EndpointConfig>,
@@ -45,11 +45,11 @@ pub(crate) struct LinkRegistryOptions {
     pub(crate) budget: Budget,
 }
 
-/// What a registry tells.
+/// A report of a registry.
 pub(crate) enum Told<M: LinkHost> {
     /// A link that was not told of before.
     Made(Made<M>),
-    /// A transport was ended because of what its peer did.
+    /// A transport was ended because of an action of its peer.
     Ended(PeerInfo, End<Kind>),
     /// A connector got no link.
     Refused(PeerInfo, Refusal),
@@ -60,7 +60,7 @@ pub(crate) struct Made<M: LinkHost> {
     pub(crate) link: Link<M>,
     pub(crate) key: LinkKey,
     pub(crate) endpoint_name: EndpointName,
-    /// Who made it; who carried it last, for one from an earlier process.
+    /// The peer that made it; for a link from an earlier process, the peer that carried it last.
     pub(crate) peer: PeerInfo,
 }
 
@@ -95,14 +95,14 @@ struct Held<M: LinkHost> {
     failures: Failures,
     /// Until the link has its first transport.
     journal: Option<Journal>,
-    /// Where it is noted who carries it, if it is kept.
+    /// The note of the peer that carries it, if it is kept.
     carried: Option<Carried>,
 }
 
 /// A transport whose handshake is done.
 struct Agreed {
     driven: Driven<Stream, Kind>,
-    /// What the handshake took of it.
+    /// Bytes of it that the handshake took.
     bytes: u64,
     slot: Slot,
 }
@@ -536,7 +536,7 @@ impl<M: LinkHost> LinkRegistry<M> {
         } else {
             Attach::Resumed
         };
-        // Under the book's lock: who is decided on later begins later.
+        // Under the book's lock: a transport that is decided on later begins later.
         let attach: fn(&mut M, Instant, Attach) = LinkHost::attach;
         let (wants_hints, most_packet) = (taken.wants_hints, self.shared.options.budget.largest());
         let begin = move |carrier: &mut M, now| {
@@ -645,10 +645,10 @@ impl<M: LinkHost> LinkRegistry<M> {
 /// Why a connector gets no link.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
-    /// It asked for what there is not: it is told by the end of the handshake.
+    /// It asked for something that does not exist: the end of the handshake says so.
     #[error(transparent)]
     Kind(Kind),
-    /// Its handshake was wrong or too slow, or it asked for what there is not.
+    /// Its handshake was wrong or too slow, or it asked for something that does not exist.
     #[error("{}", .0.kind)]
     Handshake(ProtocolError<Kind>),
     /// The link was made by another identity of TLS.

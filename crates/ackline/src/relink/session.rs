@@ -1,7 +1,8 @@
-//! A link's machine with what its application has still to take: the one thing that the driver drives.
+//! A link's machine with the input that its application has still to take: the one thing that the driver
+//! drives.
 //!
-//! It takes the machine's events as they come, so that acknowledgements reach who waits for them however
-//! many messages wait to be received; what may wait is bounded by windows and the memory budget.
+//! It takes the machine's events as they come, so that acknowledgements reach their waits however many
+//! messages wait to be received; the waiting input is bounded by windows and the memory budget.
 
 mod inbox;
 mod sending;
@@ -27,7 +28,7 @@ use super::link_host::LinkHost;
 use super::receipt::{Receipt, Stage};
 use super::told::Told;
 
-/// What a link has carried and holds.
+/// Counters of a link: its traffic, and the messages that it holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stats {
     /// The machine's own numbers.
@@ -49,7 +50,7 @@ pub struct Ping {
     pub transports: u64,
 }
 
-/// A link's machine with what waits for its application.
+/// A link's machine with the input that waits for its application.
 #[derive(Debug)]
 pub struct Session {
     machine: machine::Link,
@@ -168,7 +169,7 @@ impl Session {
         self.asked(verb, |error, _| refusal(error))
     }
 
-    /// A verb of the machine's, and what is told of its refusal.
+    /// A verb of the machine's, and the error of its refusal.
     pub(super) fn asked<R>(
         &mut self,
         verb: impl FnOnce(&mut machine::Link) -> Result<R, UsageError>,
@@ -273,7 +274,7 @@ impl Session {
         self.pongs
     }
 
-    /// What the link has carried and holds.
+    /// Counters of the link: its traffic, and the messages that it holds.
     pub fn stats(&self) -> Stats {
         Stats {
             link: self.machine.stats(),
@@ -287,7 +288,7 @@ impl Session {
         self.over.clone().map_or(Ok(()), Err)
     }
 
-    /// Takes what the machine has to tell.
+    /// Takes the machine's events.
     fn take(&mut self) {
         while let Some(event) = self.machine.poll_event() {
             self.take_one(event);

@@ -1,4 +1,4 @@
-//! Messages that their sender has not decided on: what of them is kept, and what finds no room.
+//! Messages that their sender has not decided on: those that are kept, and those that find no room.
 //!
 //! ```text
 //! one channel:   kept kept kept kept │ refused refused refused
@@ -6,10 +6,10 @@
 //!                     committed           uncommitted
 //! ```
 //!
-//! Decided here: a message above the limit of its link, or of all links, is not kept, nor is any behind it on its
-//! channel before they are decided; the transaction that it belongs to cannot be committed any more, and others
-//! can. Its sender is told so by the answer to its commit, and at once if it asked for hints. Not here: what is
-//! consumed, and when.
+//! It decides that a message above the limit of its link, or of all links, is not kept, nor is any behind it
+//! on its channel before they are decided; the transaction that it belongs to cannot be committed any more,
+//! and others can. Its sender is told so by the answer to its commit, and at once if it asked for hints. It
+//! does not decide which messages are consumed, and when.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -47,7 +47,7 @@ impl Over {
     }
 }
 
-/// What a decision was taken on.
+/// The messages that a decision was taken on.
 #[derive(Debug, Default)]
 pub(super) struct Taken {
     /// The first kept message.
@@ -75,7 +75,7 @@ pub(super) struct Staged {
 }
 
 impl Staged {
-    /// None yet; kept messages may take up to `most` bytes, and what `charge` allows.
+    /// None yet; kept messages may take up to `most` bytes, and no more than `charge` allows.
     pub(super) fn new(most: usize, charge: Undecided) -> Self {
         Self {
             channels: HashMap::new(),
@@ -87,7 +87,7 @@ impl Staged {
         }
     }
 
-    /// Bytes that kept messages may take, with what each costs beside its payload.
+    /// Bytes that kept messages may take, with the cost of each beside its payload.
     pub(super) const fn most(&self) -> usize {
         self.most
     }
@@ -103,7 +103,7 @@ impl Staged {
         self.kept_bytes.saturating_add(beside)
     }
 
-    /// What it costs to know of the messages that are refused.
+    /// Bytes that the records of the refused messages take.
     pub(super) const fn refused_bytes(&self) -> usize {
         self.refused.saturating_mul(REFUSED_BYTES)
     }
@@ -157,7 +157,7 @@ impl Staged {
             taken.payloads.push(payload);
         }
         if let Some((last, over)) = channel.last {
-            // What stays of them stands behind `through`.
+            // The refused messages that stay stand behind `through`.
             let stays = if last.is_after(through) {
                 usize::try_from(last.since(through)).unwrap_or(usize::MAX)
             } else {
@@ -194,13 +194,13 @@ impl Staged {
     }
 }
 
-/// Of `--memory`, what the undecided messages of a link may take, in words.
+/// The part of `--memory` that the undecided messages of a link may take, in words.
 pub(super) const PART: &str = "an eighth";
 /// The same of all links.
 pub(super) const PART_OF_ALL: &str = "half";
-/// What a kept message costs beside its payload, about: its handle, and its packet's head in the block.
+/// Bytes that a kept message costs beside its payload, about: its handle, and its packet's head in the block.
 pub(super) const MESSAGE_BYTES: usize = frame::MESSAGE_BYTES;
-/// What it costs to know of one that is refused, here and in the link.
+/// Bytes that the record of one refused message takes, here and in the link.
 const REFUSED_BYTES: usize = 32;
 
 pub(super) fn to_u64(bytes: usize) -> u64 {
@@ -254,7 +254,7 @@ mod tests {
             (staged.kept_cost(), staged.refused_bytes()),
             (3 * 264, 3 * 32)
         );
-        // There is no gap in what is kept.
+        // The kept messages have no gap.
         assert_eq!(push(&mut staged, 1, 6, 0), Err(None));
         assert_eq!(
             push(&mut staged, 2, 0, 0),

@@ -7,9 +7,9 @@
 //! DIR/link.journal      a connector's link
 //! ```
 //!
-//! What a change allows to be sent leaves when the change is on the disk; changes that come while the disk is
-//! busy go there together. A journal is rewritten when it is twice as long as it was after the last time, or
-//! when nothing in it is needed any more.
+//! Frames that a change allows to be sent leave when the change is on the disk; changes that come while the
+//! disk is busy go there together. A journal is rewritten when it is twice as long as it was after the last
+//! time, or when nothing in it is needed any more.
 
 mod carried;
 #[cfg(feature = "spool")]
@@ -57,9 +57,9 @@ pub(crate) struct Journal {
     idle_bytes: u64,
     /// Whether a link that is lost stays in it.
     keeps_lost: bool,
-    /// The application has seen what was lost.
+    /// The application has seen the lost messages.
     is_discarded: Arc<AtomicBool>,
-    /// Who carried the link last.
+    /// The peer that carried the link last.
     carried: Carried,
     /// The spool that its messages are landed in.
     landing: Option<Arc<dyn Landing>>,
@@ -153,7 +153,7 @@ impl Journal {
         &self.origin
     }
 
-    /// Who carried the link last: to be told of each transport.
+    /// The peer that carried the link last: to be told of each transport.
     pub(crate) fn carried(&self) -> Carried {
         self.carried.clone()
     }
@@ -362,7 +362,7 @@ fn encoded(changes: &[Change]) -> Vec<u8> {
     group
 }
 
-/// What cannot be kept is not promised: the transport ends, and the link with it in this process.
+/// Ends the transport, and the link with it in this process: a change that cannot be kept is not promised.
 fn failed<M: LinkHost>(link: &Link<M>, error: &Error) {
     tracing::error!(code = "relink.state_failed", %error, "the journal of a link cannot be written");
     link.call(|carrier, _| carrier.fail(error.clone()));
@@ -387,7 +387,7 @@ impl ListenerState {
     /// Holds the directory; answers the links in it.
     ///
     /// # Errors
-    /// It is held by another process, or what is in it cannot be read.
+    /// It is held by another process, or its contents cannot be read.
     pub(crate) fn open(
         dir: &Path,
         endpoints: &[EndpointConfig],
@@ -461,7 +461,7 @@ impl ConnectorState {
     /// Holds the directory; answers the link in it, which must be one to this endpoint.
     ///
     /// # Errors
-    /// It is held by another process, or what is in it is another link or cannot be read.
+    /// It is held by another process, or its contents are another link's or cannot be read.
     pub(crate) fn open(
         dir: &Path,
         origin: &Origin,
@@ -499,12 +499,12 @@ impl ConnectorState {
         journal
     }
 
-    /// Removes what is kept of a link that is over.
+    /// Removes everything that is kept of a link that is over.
     ///
     /// # Errors
     /// The system's.
     pub(crate) fn discard(&self) -> Result<(), Error> {
-        // A write that is under way may make the file anew: who writes removes it then.
+        // A write that is under way may make the file anew: the writer removes it then.
         self.is_discarded.store(true, Ordering::Release);
         match fs::remove_file(self.dir.path().join(CONNECTOR)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::state(error)),
@@ -554,7 +554,7 @@ pub(crate) fn epoch_now() -> u64 {
 
 /// Bytes of changes that are written at once.
 const WRITE_BYTES: usize = 16 << 20;
-/// What a change takes beside its payload, about.
+/// Bytes that a change takes beside its payload, about.
 const RECORD_BYTES: usize = 32;
 /// Changes of one group of a rewritten journal.
 const GROUP_CHANGES: usize = 1_024;
@@ -578,7 +578,8 @@ mod tests {
         link_id: 1,
     };
 
-    /// What a connector sends of one message, and how its link stands, with a journal on this disk.
+    /// The bytes that a connector sends of one message, and the state of its link, with a journal on this
+    /// disk.
     async fn sent(is_broken: bool) -> (usize, Result<(), Error>) {
         let dir = tempfile::tempdir().unwrap();
         let held = Arc::new(StateDir::hold(&dir.path().join("state")).unwrap());

@@ -1,7 +1,8 @@
 //! A receiver that connects out: one link to a listener at a time, for ever, landed as those are that come in.
 //!
-//! A link that is lost is replaced by a new one; what its listener has not seen acknowledged it may send again
-//! there. What is on its way to the spool when the receiver stops is still acknowledged.
+//! A link that is lost is replaced by a new one; its listener may send messages again there whose
+//! acknowledgement it has not seen. Messages that are on their way to the spool when the receiver stops are
+//! still acknowledged.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -91,7 +92,8 @@ fn connect_options(url: &str, options: &ReceiverOptions) -> ConnectOptions {
     }
 }
 
-/// The link that an earlier process left in the spool's directory, brought up to what the spool holds.
+/// The link that an earlier process left in the spool's directory, brought up to the messages that the spool
+/// holds.
 fn open(
     (spool, writer): (&Path, &Writer),
     url: &str,
@@ -152,7 +154,7 @@ impl Subscription {
             tokio::spawn(landing);
             let told = self.told(peer);
             let running = self.connector.clone().run(link.clone(), first, told);
-            // Not ended with this task: what was received is acknowledged first.
+            // Not ended with this task: received messages are acknowledged first.
             self.watch(&link, tokio::spawn(running)).await;
             if let Some(keeping) = keeping {
                 // The next link's journal has the same file.

@@ -1,4 +1,4 @@
-//! What a URL of this protocol says: where, which endpoint there, and how its channels are.
+//! A URL of this protocol: the place, the endpoint there, and the parameters of its channels.
 
 use ackline_core::options::{OptionValue, Options as _, Uses};
 use ackline_link::tls::TlsOptions;
@@ -16,11 +16,11 @@ use super::options::PARAMETERS;
 /// its query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Where, and over what.
+    /// The address, and its kind of transport.
     pub endpoint: Endpoint,
     /// The name of the endpoint: up to 255 bytes, empty if the URL has none.
     pub name: String,
-    /// What the URL says of the parameters.
+    /// The parameters that the URL sets.
     pub wanted: Wanted,
 }
 
@@ -55,7 +55,7 @@ impl Target {
     /// Reads a URL.
     ///
     /// # Errors
-    /// What is wrong with it, in a sentence that does not repeat its query.
+    /// The URL is wrong; the text is a sentence that does not repeat its query.
     pub fn parse(url: &str) -> Result<Self, String> {
         let (place, query) = url.split_once('?').unwrap_or((url, ""));
         let is_unix = place.contains("+unix://");
@@ -194,7 +194,7 @@ fn names() -> Vec<&'static str> {
 /// The length of a name is one byte on the wire.
 const MAX_NAME_BYTES: usize = 255;
 
-/// What is wrong with a URL, with the right form as it is for this protocol.
+/// The text for a wrong URL, with the right form for this protocol.
 fn in_own_words(error: AddressError) -> String {
     match error {
         AddressError::UnknownOption { url, name } => format!(
@@ -218,7 +218,7 @@ fn in_own_words(error: AddressError) -> String {
     }
 }
 
-/// `protocol://host:port` and what follows its slash.
+/// `protocol://host:port` and the text behind its slash.
 fn split_name(place: &str) -> (&str, Option<&str>) {
     let hosts = place.find("://").map_or(0, |at| at + "://".len());
     match place[hosts..].find('/') {

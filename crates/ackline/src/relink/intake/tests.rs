@@ -109,7 +109,7 @@ fn decisions_cut_runs_and_what_is_rolled_back_is_an_empty_one() {
     assert_eq!(intake.staged.payload_bytes(), 3);
 }
 
-/// What the sender is told.
+/// The events that the sender is told.
 fn answers(intake: &mut Intake, sender: &mut Link, now: Instant) -> Vec<Event> {
     let mut out = SendQueue::new();
     intake.poll_transmit(now, &mut out);
@@ -135,7 +135,7 @@ fn a_transaction_without_room_is_let_go_and_uncommitted() {
         assert_eq!(intake.held_bytes(), 2 * 32);
         assert_eq!(intake.complete_bytes(), 0);
         sender.commit(now, &channel, None).unwrap();
-        // What is told together is one decision.
+        // Decisions that are told together are one decision.
         flow(&mut sender, &mut intake, now);
         sender.commit(now, &channel, Some(Sequence(3))).unwrap();
         sender.rollback(now, &channel, None).unwrap();

@@ -1,4 +1,4 @@
-//! What a link has received for its application and the application has not taken.
+//! The messages, decisions and events that a link has received and the application has not taken.
 
 use std::collections::VecDeque;
 
@@ -29,7 +29,7 @@ pub struct Decided {
     pub through: Sequence,
 }
 
-/// What happens to a link beside its messages.
+/// An event of a link, other than a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {

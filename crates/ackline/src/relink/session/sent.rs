@@ -1,4 +1,4 @@
-//! What a link has sent: how far the messages of each own channel have come, and the bytes that are unacknowledged.
+//! The messages that a link has sent: the progress of each own channel, and the unacknowledged bytes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::relink::interest::Wait;
 use crate::relink::receipt::{Kept, Progress, Receipt, Stage};
 use crate::wakes::Wakes;
 
-/// The lives of own channels. Waits are woken by what changes here.
+/// The lives of own channels. Changes here wake the waits.
 #[derive(Debug)]
 pub(super) struct Sent {
     lives: HashMap<ChannelId, Arc<Progress>>,
@@ -118,7 +118,7 @@ impl Sent {
         self.wake(Wait::Room);
     }
 
-    /// The link is over. The lives stay: the last receipt tells what became of its message.
+    /// The link is over. The lives stay: the last receipt tells the fate of its message.
     pub(super) fn end(&mut self, why: &Error) {
         self.bytes = 0;
         for wait in Wait::KINDS {

@@ -1,6 +1,6 @@
-//! Who carried a link last, beside its changes: what is received after a restart, before its connector has
-//! come back, is still known to be from there. Noted with the next change that is written, so that it costs no
-//! write of its own.
+//! The peer that carried a link last, noted beside the link's changes: a message that is received after a
+//! restart, before the link's connector has come back, is still known to be from that peer. The peer is noted
+//! with the next change that is written, so that it costs no write of its own.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -29,12 +29,12 @@ impl Carried {
         }
     }
 
-    /// Who it was, if that is known.
+    /// The peer, if it is known.
     pub(crate) fn peer(&self) -> Option<PeerInfo> {
         self.lock().peer.clone()
     }
 
-    /// What a journal says.
+    /// Takes the peer from a journal.
     pub(super) fn read(&self, peer: PeerInfo) {
         *self.lock() = Noted {
             peer: Some(peer),

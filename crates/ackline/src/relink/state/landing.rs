@@ -1,4 +1,4 @@
-//! What a receiver asks of the journals of its links.
+//! The questions of a receiver to the journals of its links.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ impl Journal {
         self
     }
 
-    /// Whether what stands at this position of the spool is of a life of the channel that has ended.
+    /// Whether the message at this position of the spool is of a life of the channel that has ended.
     pub(crate) fn has_ended(&self, channel: &ChannelId, position: u64) -> bool {
         self.ends.get(channel).is_some_and(|end| position < *end)
     }
@@ -40,7 +40,7 @@ impl ListenerState {
     }
 }
 
-/// The endpoints of the links that stand in a directory, whose user nobody is.
+/// The endpoints of the links that stand in a directory without a user.
 ///
 /// # Errors
 /// It cannot be read.

@@ -1,7 +1,7 @@
 //! A file of groups of bytes, each durable before it is used: append, cut what a crash tore, rewrite.
 //!
 //! ```text
-//! file  = "ACKLREL1" salt[8] crc u32 group*        crc: CRC-32C of what is before it
+//! file  = "ACKLREL1" salt[8] crc u32 group*        crc: CRC-32C of the bytes before it
 //! group = "RLG1" length u32 crc u32 bytes          crc: CRC-32C of salt, length and bytes; numbers little-endian
 //! ```
 //!
@@ -30,11 +30,11 @@ pub(crate) struct Log {
     path: PathBuf,
     salt: [u8; SALT_BYTES],
     len: u64,
-    /// A write or sync failed: what the file holds is unknown, and it is not written again.
+    /// A write or sync failed: the contents of the file are unknown, and it is not written again.
     has_failed: bool,
 }
 
-/// What was in a file when it was opened.
+/// The contents of a file when it was opened.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kept {
     pub(crate) groups: Vec<Vec<u8>>,
@@ -43,7 +43,7 @@ pub(crate) struct Kept {
 }
 
 impl Log {
-    /// Opens the file at `path`, or makes it; answers what it holds.
+    /// Opens the file at `path`, or makes it; returns its contents.
     ///
     /// # Errors
     /// It cannot be read or written, is none of ours, or is damaged other than at its end.
@@ -83,7 +83,7 @@ impl Log {
         Ok((log, Kept { groups, cut }))
     }
 
-    /// A file with these groups in the place of the one at `path`: whoever opens it finds the old or the
+    /// A file with these groups in the place of the one at `path`: a process that opens it finds the old or the
     /// new one, whole.
     ///
     /// # Errors
@@ -259,14 +259,14 @@ const SALT_BYTES: usize = 8;
 const FILE_HEAD_BYTES: usize = MAGIC.len() + SALT_BYTES + 4;
 const HEAD_BYTES: usize = 12;
 
-/// The salt, and what is behind the file's head.
+/// The salt, and the bytes behind the file's head.
 fn head_of(bytes: &[u8]) -> Option<([u8; SALT_BYTES], &[u8])> {
     let (head, rest) = bytes.split_at_checked(FILE_HEAD_BYTES)?;
     let (salt, crc) = head.strip_prefix(MAGIC)?.split_first_chunk()?;
     (crc == checksum(MAGIC, &[], salt)).then_some((*salt, rest))
 }
 
-/// The sound group that begins here, and what is behind it.
+/// The sound group that begins here, and the bytes behind it.
 fn group_at<'a>(salt: &[u8], bytes: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
     let (head, rest) = bytes.split_at_checked(HEAD_BYTES)?;
     let (length, crc) = head.strip_prefix(GROUP)?.split_at_checked(4)?;

@@ -132,7 +132,7 @@ pub(super) fn decode_end(input: &mut &[u8]) -> Option<(ChannelId, u64)> {
     Some((channel, position))
 }
 
-/// Appends who carried the link last.
+/// Appends the peer that carried the link last.
 pub(super) fn encode_peer(peer: &PeerInfo, out: &mut Vec<u8>) {
     out.push(CARRIED_BY);
     put_bytes(peer.name.as_bytes(), out);
