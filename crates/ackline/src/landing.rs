@@ -1,5 +1,5 @@
-//! What every receiver does with what its links bring, whatever their protocol: when a block goes to the spool,
-//! when its link may acknowledge it, and what an operator is told.
+//! The part of a receiver that is the same for every protocol: it decides when a block goes to the spool,
+//! when its link may acknowledge it, and which reports an operator gets.
 //!
 //! It does not know any protocol (that is [`Ingest`](crate::Ingest)) nor how a spool keeps its bytes.
 
@@ -51,7 +51,7 @@ pub enum ReceiverError {
     Bind {
         /// The URL as given.
         url: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The spool could not be opened.
@@ -62,7 +62,7 @@ pub enum ReceiverError {
     Links(String),
 }
 
-/// What all connections of one receiver share.
+/// The state that all connections of one receiver share.
 pub(crate) struct Shared {
     budget: Budget,
     pub(crate) writer: Option<Writer>,
@@ -85,7 +85,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// What `store` and `options` say, for so many sockets that accept.
+    /// Creates the state from `store` and `options`, for so many sockets that accept.
     pub(crate) fn new(
         store: Store,
         options: &ReceiverOptions,

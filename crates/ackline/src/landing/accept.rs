@@ -1,5 +1,5 @@
-//! From a listening socket to served connections: who may come in is the acceptor's, what they send is the
-//! protocol's.
+//! From a listening socket to served connections: the acceptor decides which connections may come in, the
+//! protocol reads their input.
 
 use std::sync::Arc;
 
@@ -9,8 +9,7 @@ use super::Shared;
 use super::connection::serve;
 use crate::ingest::PerConnection;
 
-/// Accepts connections and lands what they send by `ingest`, until the listener is broken or the receiver
-/// ends.
+/// Accepts connections and lands their input by `ingest`, until the listener is broken or the receiver ends.
 pub(crate) async fn accept<I: PerConnection>(
     listener: BoundListener,
     shared: Arc<Shared>,
@@ -24,8 +23,8 @@ pub(crate) async fn accept<I: PerConnection>(
     .await;
 }
 
-/// Accepts connections for `serve`, until the listener is broken or the receiver ends. Who has not come in
-/// by then has sent nothing.
+/// Accepts connections for `serve`, until the listener is broken or the receiver ends. A connection that has
+/// not come in by then has sent nothing.
 pub(crate) async fn admit(
     listener: BoundListener,
     shared: Arc<Shared>,

@@ -1,4 +1,4 @@
-//! One link of a receiver: its events into blocks, its end into one line. It is a connection, or what
+//! One link of a receiver: its events into blocks, its end into one line. It is a connection, or a link that
 //! outlives its connections.
 
 use std::collections::HashMap;
@@ -24,7 +24,7 @@ use crate::repeats::{Judge, Member, Trail};
 
 type Event<I> = <<I as Ingest>::Machine as Connection>::Event;
 
-/// Events taken at once: a block run may span what arrived together.
+/// Events taken at once: a block run may span events that arrived together.
 const TAKE: usize = 64;
 /// How often a link that waits for its sender's share of the spool looks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
@@ -149,7 +149,7 @@ pub(super) async fn serve<I: PerConnection>(
     landing.settle.gone();
 }
 
-/// Lands what comes over a connection that this end has made, to its end.
+/// Lands the input of a connection that this end has made, to its end.
 pub(crate) async fn carry<I: PerConnection>(
     shared: Arc<Shared>,
     mut ingest: I,
@@ -164,7 +164,7 @@ pub(crate) async fn carry<I: PerConnection>(
     landing.settle.gone();
 }
 
-/// Lands what comes over a link that outlives its connections, as long as it lives here.
+/// Lands the input of a link that outlives its connections, as long as it lives here.
 pub(crate) async fn land<I: Ingest>(
     shared: Arc<Shared>,
     mut ingest: I,
@@ -189,7 +189,7 @@ impl Drop for Finishing {
     }
 }
 
-/// What turns the events of one link into blocks.
+/// The landing of one link: turns its events into blocks.
 struct Landing<I: Ingest> {
     shared: Arc<Shared>,
     /// Its number among the links that are open.
@@ -259,8 +259,8 @@ impl<I: Ingest> Landing<I> {
         self.shared.open.remove(self.id);
     }
 
-    /// An operator is told of a fault at once; its connection may take a moment to end. Who comes back at
-    /// once is judged by it.
+    /// An operator is told of a fault at once; its connection may take a moment to end. A sender that comes
+    /// back at once is judged by it.
     async fn tell(&self) {
         let end = self.link.fault().await;
         if let Some(member) = &self.member.0 {
@@ -348,7 +348,7 @@ impl<I: Ingest> Landing<I> {
         })
     }
 
-    /// What the next windows are compared with, if there is anything.
+    /// The judge for the next windows, if there is anything to compare them with.
     async fn judge(&self) -> Option<Judge> {
         let is_over = || matches!(self.link.end(), Some(End::Aborted));
         self.member.0.as_ref()?.judge(is_over).await
@@ -367,8 +367,8 @@ impl<I: Ingest> Landing<I> {
         ingest.blocks(events, &self.peer, &self.name, judge)
     }
 
-    /// Waits until these blocks may go to the writer's queue, and until the spool has room for them within what
-    /// their sender may have of it; an error if the link ends before.
+    /// Waits until these blocks may go to the writer's queue, and until the spool has room for them within
+    /// their sender's share; an error if the link ends before.
     async fn take_share(&self, batch: &Batch) -> Result<Option<Turn>, ()> {
         let bytes = batch.blocks.iter();
         let bytes = bytes.map(|ready| ready.block.stored_bytes() as u64);
@@ -391,13 +391,13 @@ impl<I: Ingest> Landing<I> {
                 return Ok(turn);
             }
             if self.link.is_ended() {
-                // It sends again what was not acknowledged.
+                // It sends unacknowledged events again.
                 return Err(());
             }
         }
     }
 
-    /// Hands blocks to the spool; answers what goes elsewhere.
+    /// Hands blocks to the spool; returns the blocks that go elsewhere.
     fn append(&self, batch: Batch, turn: Option<&Turn>) -> Vec<Aside> {
         let Some(writer) = &self.shared.writer else {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! What needs a look at the disk: how far each consumer is behind, and `DIR/status.json`, by which
+//! The reports that need a look at the disk: the lag of each consumer, and `DIR/status.json`, by which
 //! `ackline spool ls` shows a running receiver. Once a second, off the threads that serve links.
 
 use std::fs::{self, OpenOptions};
@@ -20,7 +20,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub struct ConsumerLag {
     /// The consumer's name.
     pub name: String,
-    /// Its mark: what lies below is committed.
+    /// Its mark: everything below is committed.
     pub committed: u64,
     /// Events above the mark.
     pub lag_events: u64,
@@ -81,11 +81,11 @@ impl Operator {
 
     /// Whether somebody may read the spool and make room in it; a look at the disk.
     pub(crate) fn has_consumer(&self) -> bool {
-        // What cannot be looked at may be there.
+        // If the consumers cannot be read, there may be one.
         self.spool.consumers().map_or(true, |all| !all.is_empty())
     }
 
-    /// What the last look found.
+    /// The consumers at the last look.
     pub(super) fn consumers(&self) -> Vec<ConsumerLag> {
         self.lock().consumers.clone()
     }

@@ -16,7 +16,7 @@ use super::ReceiverOptions;
 use super::report::{Acked, CONNECTION, Refusal, Report};
 use crate::ingest::{Aside, Ingest, Landable};
 
-/// What a block costs on disk beside its body, generously: Arrow's columns and an index entry.
+/// Bytes that a block costs on disk beside its body, generously: Arrow's columns and an index entry.
 const OVERHEAD: u64 = 8 * 1024;
 /// Above the budget, which is kept here, so that the writer never stalls: one more block of any size.
 const SLACK: u64 = 64 << 20;
@@ -34,7 +34,7 @@ pub(crate) struct Quarantine {
 }
 
 impl Quarantine {
-    /// The quarantine of the spool in `dir`; opened if it is there, so that what is too old goes.
+    /// The quarantine of the spool in `dir`; opened if it is there, so that segments that are too old go.
     ///
     /// # Errors
     /// It is there and cannot be opened.
@@ -123,7 +123,7 @@ impl Quarantine {
         }
     }
 
-    /// Makes durable what was handed over, and lets go of it.
+    /// Makes the blocks durable that were handed over, and lets go of them.
     pub(crate) async fn close(&self, timeout: Duration) {
         if let Some(writer) = self.writer.lock().await.take() {
             let _ = tokio::task::spawn_blocking(move || writer.close(timeout)).await;
@@ -142,7 +142,7 @@ pub(super) struct AsideSettle<I: Ingest> {
     quarantine: Arc<Quarantine>,
     report: Arc<Report>,
     pending: Mutex<HashMap<u64, Waiting>>,
-    /// Why a window was refused all the same: what the end of the connection is told with.
+    /// Why a window was refused all the same: the reason that is told at the end of the connection.
     refused: Mutex<Option<Refusal>>,
 }
 

@@ -1,4 +1,4 @@
-//! What an operator is told: counters, gauges and the lines of the JSON contract.
+//! The reports for an operator: counters, gauges and the lines of the JSON contract.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -67,7 +67,7 @@ pub struct ReceiverStats {
     pub fsync_p99_ms: f64,
     /// Group commits of the spool.
     pub groups: u64,
-    /// What the spool waited for: syncs of files and directories.
+    /// Syncs of files and directories that the spool waited for.
     pub fsyncs: u64,
     /// `ok`, `stalled_budget`, `stalled_disk`, `stalled_descriptors`, `failed` or `draining`.
     pub state: &'static str,
@@ -76,7 +76,8 @@ pub struct ReceiverStats {
     /// Seconds since the first kept event was received that some consumer has not committed (without
     /// consumers: the first one that is kept), 0 when there is none; `None` without a spool.
     pub oldest_uncommitted_age_s: Option<f64>,
-    /// Events that were compared with what their sender had landed before: none while links are healthy.
+    /// Events that were compared with the events that their sender had landed before: none while links are
+    /// healthy.
     pub compared: u64,
     /// Those of them that were recognised as sent before.
     pub repeats: u64,
@@ -193,7 +194,7 @@ impl Report {
         self.abandoned(windows, events);
     }
 
-    /// Events were compared with what their sender had landed before; so many of them are repeats.
+    /// Events were compared with the events that their sender had landed before; so many of them are repeats.
     pub(super) fn compared(&self, (compared, repeats): (u64, u64)) {
         self.compared.fetch_add(compared, Ordering::Relaxed);
         self.repeats.fetch_add(repeats, Ordering::Relaxed);
@@ -213,14 +214,14 @@ impl Report {
         self.done_events.fetch_add(events, Ordering::Relaxed);
     }
 
-    /// The spool will not keep what it was given. A close is no failure.
+    /// The spool will not keep the blocks that it was given. A close is no failure.
     pub(super) fn spool_failed(&self, error: &SpoolError) {
         if !matches!(error, SpoolError::Closed) {
             self.give_up(code_of(error), error.to_string());
         }
     }
 
-    /// The first reason counts; the line is for who calls [`failed`](Self::failed).
+    /// The first reason counts; the line is for callers of [`failed`](Self::failed).
     fn give_up(&self, code: &'static str, message: String) {
         self.lock_failure()
             .0
@@ -237,7 +238,7 @@ impl Report {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The line `failed`, once. Whoever sees [`failure`](Self::failure) finds the line queued.
+    /// The line `failed`, once. A caller that sees [`failure`](Self::failure) finds the line queued.
     fn failed(&self) {
         let mut failure = self.lock_failure();
         if failure.1 {
@@ -416,7 +417,8 @@ impl Report {
         }
     }
 
-    /// What was counted so far. What is done is read before what has come: it is never more.
+    /// The counters so far. The counters of done windows and events are read before those of received ones:
+    /// they are never higher.
     pub(super) fn sums(&self) -> Sums {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Sums {
@@ -493,7 +495,7 @@ pub struct Failure {
     /// `spool.failed`: the spool cannot be written any more; `spool.fenced`, `spool.changed` and `spool.panic`
     /// say why. `receiver.accept`: no socket listens any more.
     pub code: &'static str,
-    /// What the system said.
+    /// The system's error message.
     pub message: String,
 }
 
@@ -515,7 +517,7 @@ pub(super) struct Sums {
     refused: u64,
 }
 
-/// What an acknowledgement stands for.
+/// The meaning of an acknowledgement.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Acked {
     /// Its events are in the spool.
@@ -539,13 +541,13 @@ impl Sums {
     }
 }
 
-/// What is refused mostly.
+/// The usual subject of a refusal.
 pub(super) const CONNECTION: &str = "connection";
 
 /// Why something was refused, mostly a connection.
 #[derive(Debug, Clone)]
 pub(super) struct Refusal {
-    /// What was refused, in a word.
+    /// The refused thing, in a word.
     pub(super) what: &'static str,
     pub(super) code: &'static str,
     pub(super) message: String,
@@ -563,7 +565,7 @@ impl Shared {
     }
 
     pub(crate) fn stats(&self) -> ReceiverStats {
-        // First: what a connection that is gone has left is in the sums then.
+        // First: the counts of a connection that is gone are in the sums then.
         let connections = self.acceptor.connections() as u64;
         let (uncommitted_windows, uncommitted) = self.open.uncommitted();
         let sums = self.report.sums();
@@ -664,7 +666,7 @@ pub(crate) async fn watch_stats(shared: Arc<Shared>) {
             shared.report.failed();
         }
         if shared.has_lost_its_spool() {
-            // Nothing can be acknowledged any more, also not for those who connect now.
+            // Nothing can be acknowledged any more, also not for connections that come now.
             shared.open.abort_all();
         }
         if stats.paused != paused {

@@ -21,7 +21,7 @@ pub(super) struct LinkSettle<I: Ingest> {
     /// Nobody is left to be told. Set under the lock of `pending`.
     is_gone: AtomicBool,
     report: Arc<Report>,
-    /// Its part in what its sender may have of the spool; `None` where nothing is kept.
+    /// Its part of its sender's share of the spool; `None` where nothing is kept.
     share: Option<Share>,
 }
 
@@ -81,7 +81,7 @@ impl<I: Ingest> LinkSettle<I> {
         token
     }
 
-    /// The link has ended: what is durable and waits for a commit will not be told.
+    /// The link has ended: durable blocks that wait for a commit will not be told.
     pub(super) fn gone(&self) {
         let mut pending = self.lock();
         self.is_gone.store(true, Ordering::Release);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The senders of a receiver and what they have of its spool.
+/// The senders of a receiver and their shares of its spool.
 #[derive(Debug)]
 pub(super) struct Shares {
     /// Bytes that one sender may have.
@@ -88,7 +88,7 @@ impl Shares {
         self.lock().waiting
     }
 
-    /// Forgets who is gone and has next to nothing.
+    /// Forgets senders that are gone and have next to nothing.
     fn sweep(&self, state: &mut State, first_kept: u64) {
         let counts = self.most / COUNTS_PART;
         state.senders.retain(|_, sender| {
@@ -122,8 +122,8 @@ impl Share {
         true
     }
 
-    /// Waits, in the order of asking, until no more of this sender's waits to be written than its turn has, so that what
-    /// another brings goes before. `None` where there is no other.
+    /// Waits, in the order of asking, until no more of this sender's blocks wait to be written than its turn
+    /// has, so that blocks of another go before. `None` where there is no other.
     pub(super) async fn turn(&self, bytes: u64) -> Option<Turn> {
         let queue = {
             let state = self.shares.lock();
@@ -230,7 +230,8 @@ const PARTS: u64 = 64;
 /// Of a sender that is gone, less than this part of a share does not count.
 const COUNTS_PART: u64 = 1_024;
 
-/// Where there are other senders, 4 MiB of one may wait to be written: what another brings waits for no more of it.
+/// Where there are other senders, 4 MiB of one may wait to be written: blocks of another wait for no more of
+/// it.
 const PLACES: u32 = 1_024;
 const PLACE_BYTES: u64 = 4_096;
 

@@ -1,4 +1,4 @@
-//! What a receiver keeps its events in: opened before it listens.
+//! The storage of a receiver's events: opened before the receiver listens.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use super::quarantine::Quarantine;
 use super::{Ack, ReceiverError, ReceiverOptions};
 use crate::repeats::Repeats;
 
-/// The spool and what stands around it; nothing at all with `--discard`.
+/// The spool and the parts around it; nothing at all with `--discard`.
 #[derive(Default)]
 pub(crate) struct Store {
     pub(super) writer: Option<Writer>,
     pub(super) repeats: Option<Arc<Repeats>>,
     pub(super) quarantine: Option<Quarantine>,
     pub(super) operator: Option<Operator>,
-    /// What a start on a spool that was there before tells.
+    /// The report of a start on a spool that was there before.
     pub(crate) recovered: Option<Value>,
 }
 
