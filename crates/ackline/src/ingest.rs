@@ -13,9 +13,9 @@ use crate::repeats::Judge;
 /// Blocks made from events.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// What goes into the spool.
+    /// Blocks for the spool.
     pub blocks: Vec<Ready>,
-    /// What cannot be read and goes into the quarantine.
+    /// Windows and messages that cannot be read, for the quarantine.
     pub aside: Vec<Aside>,
 }
 
@@ -39,7 +39,7 @@ pub struct Aside {
     pub token: u64,
     /// Events it was announced to hold.
     pub events: u64,
-    /// What is wrong with it: a stable name.
+    /// The stable name of the error.
     pub code: &'static str,
     /// The same as a sentence.
     pub message: String,
@@ -55,7 +55,7 @@ pub trait Ingest: Send + 'static {
     /// Whether a sender that comes back may send events again which only their bytes tell from new ones.
     const COMPARES: bool;
 
-    /// The machine at our end of a link: of a connection, or of what outlives its connections.
+    /// The machine at our end of a link: of a connection, or of a link that outlives its connections.
     type Machine: Landable;
 
     /// Turns the events that are there into blocks. Every event must be in a block when this returns:
@@ -71,8 +71,8 @@ pub trait Ingest: Send + 'static {
         judge: Option<&mut Judge>,
     ) -> Result<Batch, String>;
 
-    /// Tells an operator of an event, whether or not it is kept; answers what the peer asked for in vain, its link
-    /// goes on.
+    /// Tells an operator of an event, whether or not it is kept; returns the request that the peer made in
+    /// vain, while its link goes on.
     fn tell(
         event: &<Self::Machine as Connection>::Event,
         peer: &PeerInfo,
@@ -101,7 +101,7 @@ pub trait Landable: Connection<Event: Send, Kind: Send> + Send + 'static {
         let _ = (now, token);
     }
 
-    /// No more input: what is complete is still acknowledged, then the link ends in this process. One
+    /// No more input: complete input is still acknowledged, then the link ends in this process. One
     /// that has no transport then is ended by the receiver.
     fn stop(&mut self, now: Instant);
 
@@ -143,6 +143,6 @@ pub trait PerConnection: Ingest + Clone {
     /// The machine for a new connection.
     fn machine(&self) -> Self::Machine;
 
-    /// As [`Landable::stop`], but what the peer has begun may be completed first.
+    /// As [`Landable::stop`], but everything that the peer has begun may be completed first.
     fn retire(machine: &mut Self::Machine, now: Instant);
 }

@@ -159,8 +159,8 @@ impl<T> MadeLinks<T> {
         })))
     }
 
-    /// Hands a link out, or drops it, which ends it, if nobody takes links any more. What waits here is bounded by the
-    /// acceptor's slots, or by the links that a protocol keeps.
+    /// Hands a link out, or drops it, which ends it, if nobody takes links any more. Waiting links are
+    /// bounded by the acceptor's slots, or by the links that a protocol keeps.
     pub(crate) fn put(&self, link: T) {
         let unwanted = self.0.change(|state| {
             if state.is_abandoned {

@@ -1,4 +1,4 @@
-//! What the rest of the crate knows of a protocol: one entry of the table.
+//! The interface of a protocol to the rest of the crate: one entry of the table.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ pub(crate) struct Site {
     pub(crate) urls: Vec<String>,
 }
 
-/// What the rest of the crate knows of a protocol.
+/// The interface of a protocol to the rest of the crate.
 pub(crate) struct Protocol {
     /// The scheme of its URLs, also with `+unix`.
     pub(crate) scheme: &'static str,
@@ -38,9 +38,9 @@ pub(crate) struct Protocol {
     pub(crate) has_names: bool,
     /// A URL as given, with the port that was chosen.
     pub(crate) bound: fn(&str, &BoundListener) -> String,
-    /// Accepts its connections and lands what they send.
+    /// Accepts its connections and lands their input.
     pub(crate) accept: fn(Site, &Arc<Shared>, &ReceiverOptions) -> Result<Accepting, ReceiverError>,
-    /// Connects to a URL, for ever, and lands what is sent there; `None` where only listeners receive.
+    /// Connects to a URL, for ever, and lands the input from there; `None` where only listeners receive.
     pub(crate) subscribe: Option<Subscribe>,
 }
 

@@ -57,7 +57,7 @@ pub fn layouts() -> Layouts {
 /// The protocol and the endpoint of a URL.
 ///
 /// # Errors
-/// What is wrong with the URL, in a sentence.
+/// The URL is wrong; the text is a sentence.
 pub(crate) fn of(url: &str) -> Result<(&'static Protocol, Endpoint), String> {
     let protocol = named(url)?;
     Ok((protocol, (protocol.endpoint)(url)?))
@@ -73,7 +73,7 @@ pub(crate) fn named(url: &str) -> Result<&'static Protocol, String> {
     if let Some(protocol) = PROTOCOLS.iter().find(|one| one.scheme == scheme) {
         return Ok(protocol);
     }
-    // What is wrong behind a scheme that nobody knows is of no interest.
+    // An error behind an unknown scheme is of no interest.
     let endpoint = match Endpoint::parse(url) {
         Ok(endpoint) => endpoint.to_string(),
         Err(_) if url.contains("://") => format!("{scheme}://"),

@@ -1,5 +1,5 @@
-//! The receiver: listens on URLs and connects to URLs of every protocol, lands what arrives in a spool,
-//! acknowledges what is durable.
+//! The receiver: listens on URLs and connects to URLs of every protocol, lands the events that arrive in a
+//! spool, acknowledges the events that are durable.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::protocol::{Protocol, Site, Subscribe};
 use crate::protocols;
 use crate::query::{self, Plain};
 
-/// A running receiver. Dropping it aborts its connections; what is durable stays durable.
+/// A running receiver. Dropping it aborts its connections; durable events stay durable.
 pub struct Receiver {
     shared: Arc<Shared>,
     urls: Vec<String>,
@@ -118,7 +118,7 @@ impl Receiver {
         self.shared.report.next(timeout)
     }
 
-    /// Stops accepting, makes durable and acknowledges what was completely received, ends every
+    /// Stops accepting, makes durable and acknowledges all completely received input, ends every
     /// connection: one after the other, over up to three quarters of `drain` where there are many, so that
     /// their senders do not all come back at once. Answers how many windows were left unacknowledged after `drain` (the option's value
     /// if `None`).
@@ -166,8 +166,8 @@ impl Receiver {
         unacked
     }
 
-    /// Waits until every connection has ended, for as long as what is received can still be kept; tells once
-    /// what it waits for.
+    /// Waits until every connection has ended, for as long as received input can still be kept; tells once
+    /// the reason for its wait.
     async fn wait_for_ends(&self, deadline: Instant, spread: Duration) {
         let open = &self.shared.open;
         let begin = Instant::now();
@@ -248,8 +248,8 @@ impl Receiver {
         self.shared.report.failure()
     }
 
-    /// Ends every connection now; what is not durable is not acknowledged. Answers how many windows were
-    /// left unacknowledged.
+    /// Ends every connection now; events that are not durable are not acknowledged. Returns the number of
+    /// windows that were left unacknowledged.
     pub fn abort(&self) -> u64 {
         let (unacked, uncommitted) = self.left();
         self.end();
@@ -372,9 +372,9 @@ fn usage(error: impl std::fmt::Display) -> ReceiverError {
     ReceiverError::Usage(error.to_string())
 }
 
-/// What a stop that found nothing to wait for leaves the spool to write its last bytes.
+/// Time for the spool to write its last bytes, when a stop found nothing to wait for.
 const LAST_WRITES: Duration = Duration::from_millis(500);
-/// A stop that takes longer tells what it waits for.
+/// The time after which a stop tells the reason for its wait.
 const TELL_AFTER: Duration = Duration::from_secs(1);
 /// Between two looks at that.
 const LOOK_EVERY: Duration = Duration::from_millis(100);

@@ -77,7 +77,7 @@ impl<R: OneRun, W> Runs<R, W> {
         self.ready_bytes = self.ready_bytes.saturating_add(bytes);
     }
 
-    /// Takes the first run, with its token, and keeps of it what `keep` answers.
+    /// Takes the first run, with its token, and keeps of it the value that `keep` returns.
     pub(crate) fn take(&mut self, keep: impl FnOnce(&mut R) -> W) -> Option<(u64, R)> {
         let mut run = self.ready.pop_front()?;
         let token = self.taken;
