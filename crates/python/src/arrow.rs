@@ -1,4 +1,4 @@
-//! Event batches to whoever speaks Arrow's `PyCapsule` interface: pyarrow, polars, Spark's workers.
+//! Event batches for every user of Arrow's `PyCapsule` interface: pyarrow, polars, Spark's workers.
 
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -58,7 +58,7 @@ fn c_text(code: &str, message: &dyn Display) -> String {
     format!("{code}: {message}").replace('\0', "\\0")
 }
 
-/// The losses that a stream passed over so far: asked for also after its events were handed over.
+/// Losses that a stream has passed over so far; they can be read even after its events were handed over.
 #[derive(Default)]
 struct Skipped(Mutex<Vec<Loss>>);
 
@@ -94,7 +94,7 @@ impl EventStream {
         }
     }
 
-    /// The events, which nobody else can read then.
+    /// Takes the events; after that nobody else can read them.
     pub(crate) fn take(&self) -> PyResult<Events> {
         self.lock()?.take().ok_or_else(consumed)
     }

@@ -1,4 +1,4 @@
-//! Record batches and schemas from whoever speaks Arrow's `PyCapsule` interface.
+//! Record batches and schemas from objects with Arrow's `PyCapsule` interface.
 
 use std::ffi::CStr;
 use std::ptr::NonNull;
@@ -45,7 +45,7 @@ fn array(object: &Bound<'_, PyAny>) -> PyResult<ArrayRef> {
     let pair = pair.cast::<PyTuple>()?;
     let schema = take_schema(&pair.get_item(0)?)?;
     let array = take_array(&pair.get_item(1)?)?;
-    // SAFETY: the capsules' names say what they hold, and their producer keeps the C interface's rules.
+    // SAFETY: the capsules' names state their content, and their producer keeps the C interface's rules.
     #[allow(unsafe_code)] // the C interface has no safe form
     let data = unsafe { from_ffi(array, &schema) };
     data.map(make_array).map_err(|error| refused(&error))
@@ -53,7 +53,7 @@ fn array(object: &Bound<'_, PyAny>) -> PyResult<ArrayRef> {
 
 fn take_schema(capsule: &Bound<'_, PyAny>) -> PyResult<FFI_ArrowSchema> {
     let pointer = pointer(capsule, c"arrow_schema")?.cast();
-    // SAFETY: the name says what it points to; what is left behind is released already.
+    // SAFETY: the name states the pointer's type; the struct left behind is released already.
     #[allow(unsafe_code)] // as above
     Ok(unsafe { FFI_ArrowSchema::from_raw(pointer.as_ptr()) })
 }

@@ -96,7 +96,7 @@ fn bare(options: &Bound<'_, PyDict>) -> PyResult<Config> {
     Ok(config)
 }
 
-/// None is by hand; `(floor, ceiling, budget)` is automatic.
+/// `None` is credit by hand; `(floor, ceiling, budget)` is automatic credit.
 fn automatic_credit(value: &Bound<'_, PyAny>) -> PyResult<Option<CreditPolicy>> {
     if value.is_none() {
         return Ok(None);

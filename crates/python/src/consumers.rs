@@ -1,4 +1,4 @@
-//! Consumers of a spool for Python: what is known of them, and the lease under which a mark moves.
+//! Consumers of a spool for Python: their state, and the lease under which a mark moves.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -91,7 +91,7 @@ impl Lease {
         self.with(py, |lease| lease.commit(position))
     }
 
-    /// Says that the reader lives.
+    /// Records that the reader is alive.
     fn seen(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, ackline_spool::Lease::seen)
     }
@@ -119,7 +119,7 @@ impl Lease {
     }
 }
 
-/// All that is known of a consumer.
+/// The state of a consumer, with all members.
 pub(crate) fn dict<'py>(py: Python<'py>, consumer: &Consumer) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     set_fields!(dict, consumer, name, committed, generation);

@@ -1,4 +1,4 @@
-//! Dicts for Python whose members are the fields of a struct, by their names.
+//! Dicts for Python with the fields of a struct as members, by their names.
 
 use ackline_link::PeerInfo;
 use pyo3::prelude::*;

@@ -1,4 +1,4 @@
-//! The exceptions of `ackline.exceptions`, which are defined in Python so that they can be pickled.
+//! The exceptions of `ackline.exceptions`. They are defined in Python so that they can be pickled.
 
 use std::fmt::Display;
 
@@ -9,7 +9,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-/// An exception of `ackline.exceptions`, or why it could not be made.
+/// Makes an exception of `ackline.exceptions`, or the error that prevented it.
 fn raise(name: &str, message: &str, members: &[(&str, Member<'_>)]) -> PyErr {
     Python::attach(|py| {
         let made = || -> PyResult<PyErr> {
@@ -46,8 +46,8 @@ pub(crate) fn protocol<K: ErrorKind>(protocol: &str, error: &ProtocolError<K>) -
     raise("ProtocolError", &text, &members)
 }
 
-/// A text that may name these options as a command line does (`--max-frame-bytes`), with their names in Python. All else
-/// in it stays as it is: a path of the user's may look like an option.
+/// A text that may name these options as a command line does (`--max-frame-bytes`), with their names in Python. The
+/// rest of the text is unchanged: a path of the user's may look like an option.
 pub(crate) fn as_python(text: &str, options: &[&str]) -> String {
     let mut named = text.to_owned();
     for option in options {
@@ -117,7 +117,7 @@ pub(crate) fn transport(error: &dyn Display) -> PyErr {
     raise("TransportError", &error.to_string(), &[])
 }
 
-/// What is to be kept could not be written.
+/// The state to be kept could not be written.
 pub(crate) fn state(message: &str) -> PyErr {
     raise("StateError", message, &[])
 }

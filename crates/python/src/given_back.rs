@@ -1,23 +1,23 @@
 //! Freed memory goes back to the system.
 //!
-//! glibc keeps what is freed between blocks that are in use: after thousands of connections that held 64 KiB each,
-//! hundreds of megabytes. `malloc_trim` gives all whole pages of it back. It takes milliseconds, so it is called
-//! when the process has grown since the last time, and of a large process now and then: the system does not see
-//! what is free in it.
+//! glibc keeps freed memory that lies between blocks in use: after thousands of connections that held 64 KiB each,
+//! this is hundreds of megabytes. `malloc_trim` returns all whole pages of it. It takes milliseconds, so it is called
+//! when the process has grown since the last time, and for a large process also from time to time: the system does
+//! not see the free memory inside it.
 
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
 
-/// How often is looked.
+/// Time between two checks.
 const EVERY: Duration = Duration::from_secs(1);
-/// Bytes by which a process must have grown.
+/// Bytes by which the process must have grown.
 const GROWTH: u64 = 16 << 20;
-/// Bytes of a large process, and after how many looks its turn comes without growth.
+/// Bytes of a large process, and the number of checks after which it is trimmed even without growth.
 const LARGE: u64 = 64 << 20;
 const LOOKS: u32 = 10;
 
-/// Looks for as long as the runtime lives. Does nothing with another C library than glibc.
+/// Checks for as long as the runtime lives. Does nothing with another C library than glibc.
 pub(crate) fn begin(runtime: &Runtime) {
     if !cfg!(all(target_os = "linux", target_env = "gnu")) {
         return;
@@ -49,7 +49,7 @@ fn resident() -> Option<u64> {
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn trim() {
-    // SAFETY: it may be called at any time, by any thread; it touches free memory alone.
+    // SAFETY: it may be called at any time, by any thread; it touches only free memory.
     #[allow(unsafe_code)]
     unsafe {
         libc::malloc_trim(0);

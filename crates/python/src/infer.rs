@@ -1,4 +1,4 @@
-//! A schema of what stands in the payloads of events.
+//! A schema of the payloads of events.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +13,7 @@ use crate::arrow::EventStream;
 use crate::errors;
 use crate::runtime::Owned;
 
-/// What the members of the events that were observed have in common.
+/// The schema that the members of the observed events have in common.
 #[pyclass(frozen, module = "ackline._core")]
 pub(crate) struct Inference {
     known: Owned<Mutex<ackline_json::Inference>>,
@@ -29,7 +29,7 @@ impl Inference {
         }
     }
 
-    /// Takes events into account, which were read with `parts` and `payload`; their stream is over.
+    /// Observes events that were read with `parts` and `payload`; after that their stream is over.
     fn observe(&self, py: Python<'_>, stream: &EventStream) -> PyResult<()> {
         let mut events = stream.take()?;
         let known = self.known.get()?;
@@ -108,7 +108,7 @@ fn observe(known: &mut ackline_json::Inference, batch: &RecordBatch) {
     }
 }
 
-/// The columns that every event has, and those of what is left over.
+/// The columns that every event has, and the columns for the rest: digest, rescued members, corrupt records.
 fn beside() -> Vec<&'static str> {
     let left_over = [DIGEST, "_rescued", "_corrupt_record"];
     COLUMNS.iter().copied().chain(left_over).collect()

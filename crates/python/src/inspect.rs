@@ -94,16 +94,16 @@ impl Inspector {
     }
 }
 
-/// Makes the exception of what is not sound, once no lock is held.
+/// Makes the exception for unsound input, once no lock is held.
 type Raise = Box<dyn FnOnce() -> PyErr>;
 
 /// The frames of any protocol.
 trait Frames: Send {
-    /// The frame at the front of `input`, which stands at `offset` of the capture.
+    /// Returns the frame at the front of `input`; `offset` is its place in the capture.
     fn next(&mut self, input: &mut BytesMut, offset: u64) -> Result<Option<Inspected>, Raise>;
 }
 
-/// Those of one protocol, and how its kinds name our one limit.
+/// The frames of one protocol, and the name of our one limit in its error kinds.
 struct Of<I: Inspect> {
     protocol: &'static str,
     inspector: I,
@@ -251,7 +251,7 @@ fn bpmux_frames(sender: Option<&str>, options: &Bound<'_, PyDict>) -> PyResult<B
     }))
 }
 
-/// Where the frame stands, its name, its bytes, what it says, and what its bytes are for.
+/// The frame's offset, its name, its bytes, its members, and the meaning of its bytes.
 fn frame_tuple<'py>(
     py: Python<'py>,
     offset: u64,

@@ -1,4 +1,4 @@
-//! Event rows as JSON lines: the columns that were read, a payload as text where it is UTF-8.
+//! Event rows as JSON lines: the columns that were read, with a payload as text if it is UTF-8.
 
 use ackline_spool::rfc3339;
 use arrow_array::cast::AsArray;
@@ -69,7 +69,7 @@ fn value(column: &dyn Array, row: usize) -> Value {
     }
 }
 
-/// A payload that is not UTF-8 goes by another name, so that a reader cannot mistake it.
+/// A payload that is not UTF-8 has another name, so that a reader cannot mistake it.
 fn text_or_base64(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
     match std::str::from_utf8(bytes) {
         Ok(text) => object.insert(name.to_owned(), text.into()),

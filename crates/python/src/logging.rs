@@ -1,9 +1,9 @@
-//! What the crates say by `tracing` becomes records of Python's logger `ackline`.
+//! Turns the crates' `tracing` events into records of Python's logger `ackline`.
 //!
-//! Whoever says something only puts a line on a bounded queue: it never waits for the interpreter. One
-//! thread of its own takes the lines off and attaches. Lines that find the queue full are counted, and
-//! the next record says how many were lost. Before the interpreter ends it is waited for: a thread that
-//! is caught attached then would abort the process.
+//! A thread that logs only puts a line on a bounded queue: it never waits for the interpreter. One dedicated
+//! thread takes the lines off and attaches. Lines that do not fit into the queue are counted, and the next
+//! record reports how many were lost. Before the interpreter ends, it waits for that thread: a thread that is
+//! attached at that time would abort the process.
 
 use std::collections::VecDeque;
 use std::fmt::{Debug, Write as _};
@@ -23,8 +23,8 @@ const LAST_LINES: Duration = Duration::from_secs(2);
 /// The logger's name.
 const LOGGER: &str = "ackline";
 
-/// The queue of this process. It is leaked: a forked child, whose parent may have held the lock, makes
-/// its own.
+/// The queue of this process. It is leaked: the parent of a forked child may have held the lock, so the child
+/// makes its own.
 static QUEUE: AtomicPtr<Queue> = AtomicPtr::new(std::ptr::null_mut());
 
 #[derive(Default)]
@@ -51,7 +51,7 @@ struct Line {
 }
 
 /// Makes this process's queue and the thread that empties it, unless it has them: when its runtime is made,
-/// or its first spool is opened. Called while attached to the interpreter.
+/// or its first spool is opened. Call it while attached to the interpreter.
 pub(crate) fn start() {
     if Queue::current().is_some_and(|queue| queue.pid == std::process::id()) {
         return;
@@ -63,12 +63,12 @@ pub(crate) fn start() {
     }));
     let thread = std::thread::Builder::new().name("ackline-log".to_owned());
     if thread.spawn(move || hand_over(queue)).is_err() {
-        // Without the thread nobody would empty the queue: the links work without logging.
+        // Without the thread the queue would not be emptied: the links work without logging.
         return;
     }
     QUEUE.store(std::ptr::from_ref(queue).cast_mut(), Ordering::Release);
     INSTALLED.call_once(|| {
-        // Refused if this module already has one, which then goes on.
+        // This fails if this module has already installed a subscriber, which then goes on.
         let _ = tracing::subscriber::set_global_default(ToPython);
     });
 }
@@ -80,7 +80,7 @@ pub(crate) fn end_at_exit(module: &Bound<'_, PyModule>) -> PyResult<()> {
     atexit.call_method1("register", (end,)).map(drop)
 }
 
-/// Hands over what waits and ends the thread, before the interpreter ends.
+/// Hands over the queued lines and ends the thread, before the interpreter ends.
 #[pyfunction]
 fn end_logging(py: Python<'_>) {
     if let Some(queue) = Queue::current()

@@ -1,4 +1,4 @@
-//! How coroutines wait: with one waker for each event loop.
+//! Waits of coroutines, with one waker for each event loop.
 //!
 //! ```text
 //! wake, on any thread ─► token on the queue, descriptor written ─► the loop's reader ─► `poll_woken`: polls those waits
@@ -85,8 +85,8 @@ impl LoopWaker {
         Ok(self.waits.get()?.queue.signal.fileno())
     }
 
-    /// Polls the waits that were woken, and tells of those that have come true. An error of a callback is raised once
-    /// all are told.
+    /// Polls the waits that were woken, and reports the waits that are over. An error of a callback is raised once
+    /// all are reported.
     fn poll_woken(&self, py: Python<'_>) -> PyResult<()> {
         let waits = self.waits.get()?;
         let handle = runtime::handle(py)?;
@@ -104,7 +104,7 @@ impl LoopWaker {
         failed
     }
 
-    /// Gives a wait up, if it stands.
+    /// Gives a wait up, if it is registered.
     fn give_up(&self, py: Python<'_>, token: u64) -> PyResult<()> {
         let wait = self.waits.get()?.lock().standing.remove(&token);
         if let Some(wait) = wait {
@@ -129,7 +129,7 @@ impl LoopWaker {
 }
 
 impl LoopWaker {
-    /// Begins a wait; `None` if what it waits for is there.
+    /// Begins a wait; `None` if its condition holds already.
     pub(crate) fn wait<F>(&self, py: Python<'_>, ready: F) -> PyResult<Option<Standing>>
     where
         F: Future<Output = ()> + Send + 'static,
@@ -143,7 +143,8 @@ impl LoopWaker {
         Ok(Some((token, future)))
     }
 
-    /// Begins a wait at whose end `callback` is called; its token. `None`, and no call, if what it waits for is there.
+    /// Begins a wait that calls `callback` at its end; returns its token. `None`, and no call, if its condition holds
+    /// already.
     pub(crate) fn call<F>(
         &self,
         py: Python<'_>,
@@ -237,7 +238,7 @@ impl Woken {
         let Some(going) = &mut self.going else {
             return;
         };
-        // Before the poll: what changes after it wakes it again.
+        // This comes before the poll: a change after it wakes the wait again.
         self.waker.is_queued.store(false, Ordering::Release);
         let waker = Waker::from(Arc::clone(&self.waker));
         if let Poll::Ready(told) = going.as_mut().poll(&mut Context::from_waker(&waker)) {
@@ -307,7 +308,7 @@ impl Whom {
     }
 }
 
-/// Sets a future of asyncio unless its task was cancelled.
+/// Sets a future of asyncio unless the future's task was cancelled.
 fn set(future: &Bound<'_, PyAny>, told: Told) -> PyResult<()> {
     let py = future.py();
     if future.call_method0(intern!(py, "done"))?.is_truthy()? {

@@ -1,4 +1,4 @@
-//! What every bare machine does for Python: bytes in, bytes out, the time told in milliseconds.
+//! The part that all bare machines share for Python: bytes in, bytes out, the time given in milliseconds.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ pub(crate) struct Machine<C> {
     protocol: &'static str,
 }
 
-/// Locks a machine; one whose method has panicked goes on.
+/// Locks a machine; a machine goes on after a panic in one of its methods.
 pub(crate) fn lock<C>(machine: &Mutex<Machine<C>>) -> MutexGuard<'_, Machine<C>> {
     machine.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -41,7 +41,7 @@ impl<C: Connection> Machine<C> {
         Self::made(protocol, Now(0), |_| connection)
     }
 
-    /// A machine that is told at its making that it is `now`.
+    /// Makes a machine with `now` as its first time.
     pub(crate) fn made(
         protocol: &'static str,
         now: Now,
@@ -77,7 +77,7 @@ impl<C: Connection> Machine<C> {
         })
     }
 
-    /// Forgets the input that was not taken, and answers it.
+    /// Drops the input that was not taken, and returns it.
     pub(crate) fn leftover(&mut self) -> BytesMut {
         std::mem::take(&mut self.input)
     }
@@ -103,7 +103,7 @@ impl<C: Connection> Machine<C> {
         })
     }
 
-    /// Rounded up: at the moment that is named the timer is due.
+    /// Rounded up: at the returned time the timer is due.
     pub(crate) fn timeout(&self) -> Option<u64> {
         let left = self
             .connection

@@ -144,7 +144,7 @@ pub(crate) fn set_all(
     refuse(&set(options, uses, given)?)
 }
 
-/// Sets the options of a bare machine, whose times are also given as `NAME_ms`, in whole milliseconds; answers the
+/// Sets the options of a bare machine. Its times can also be given as `NAME_ms`, in whole milliseconds. Returns the
 /// names of the others.
 pub(crate) fn machine(
     options: &mut dyn Options,
@@ -195,7 +195,7 @@ pub(crate) fn time_of(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<D
     }
 }
 
-/// A whole number from `least` to what its type holds.
+/// A whole number from `least` to the largest value of its type.
 pub(crate) fn whole<T>(name: &str, value: &Bound<'_, PyAny>, least: T, most: T) -> PyResult<T>
 where
     T: Copy + Display + PartialOrd + for<'a, 'py> FromPyObject<'a, 'py>,
@@ -226,7 +226,7 @@ where
         .transpose()
 }
 
-/// A whole number of its own type, as an argument of one name: what is wrong with it is told by that name.
+/// A whole number of its own type, as an argument; an error names that argument.
 macro_rules! argument {
     ($(#[$doc:meta])* $type:ident($number:ty), $name:literal, $least:expr, $most:expr) => {
         $(#[$doc])*
@@ -273,7 +273,7 @@ pub(crate) fn secured(mut endpoint: Endpoint, tls: &TlsOptions) -> PyResult<Endp
     Ok(endpoint)
 }
 
-/// Refuses what nobody understood.
+/// Refuses an option that no table has.
 pub(crate) fn refuse(others: &[String]) -> PyResult<()> {
     match others.first() {
         None => Ok(()),

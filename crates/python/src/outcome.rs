@@ -1,4 +1,4 @@
-//! An operation that takes its time: begun at once, waited for by readiness, its outcome taken once.
+//! A pending operation: it is begun at once, waited for by readiness, and its outcome is taken once.
 
 use std::future::Future;
 use std::sync::Arc;

@@ -130,7 +130,7 @@ fn payload(value: &Bound<'_, PyAny>) -> PyResult<Payload> {
         return Ok(Payload::from(part));
     }
     let wrong = || errors::usage("payload", "a message is bytes, or a sequence of bytes");
-    // What has no order is no message, and an iterator could be read only once.
+    // A collection without an order is no message, and an iterator could be read only once.
     let is_sequence = value.is_instance_of::<PyList>() || value.cast::<PySequence>().is_ok();
     if value.is_instance_of::<PyString>() || !is_sequence {
         return Err(wrong());

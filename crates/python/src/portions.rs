@@ -1,4 +1,4 @@
-//! How many events of a batch are projected at once, so that their columns stay within a memory.
+//! The number of events of a batch that are projected at once, so that their columns stay within a memory limit.
 //!
 //! A payload becomes at most so many values as it has commas, and one more. Outside of lists the schema says how many
 //! there are; in a list each element takes the columns of all its members, however short its text is.

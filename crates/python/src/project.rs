@@ -1,4 +1,4 @@
-//! Payloads as typed columns: what Python wants of them, and batches of events that hold it.
+//! Payloads as typed columns: the schema that Python wants of them, and batches of events with those columns.
 
 use std::fmt::{self, Display, Formatter};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +18,7 @@ use pyo3::prelude::*;
 use crate::portions::Portions;
 use crate::{errors, json_lines};
 
-/// What every projection reads of an event.
+/// The columns of an event that every projection reads.
 const NEEDED: [&str; 3] = ["position", "parts", "payload"];
 
 /// The payloads of the rows that become lines at once, in bytes.
@@ -79,7 +79,7 @@ impl Projection {
 }
 
 impl Projection {
-    /// The events of a reader, which reads `columns`, projected: the columns of a batch take at most so much memory.
+    /// Projects the events of a reader, which reads `columns`; the columns of a batch take at most `memory` bytes.
     pub(crate) fn events(&self, reader: Reader, memory: u64) -> PyResult<Events> {
         Ok(Events::of(Source::Projected(Box::new(Projected {
             reader,
@@ -134,7 +134,7 @@ fn refused(message: &str) -> PyErr {
 }
 
 /// Batches of events as they are stored, or projected. A defect of Ackline ends them with an error: they are also
-/// read from C, through which no panic may go.
+/// read from C, and no panic may pass through C.
 pub(crate) struct Events {
     source: Source,
     /// Rows that are in no lines yet.
@@ -147,7 +147,7 @@ enum Source {
     Projected(Box<Projected>),
 }
 
-/// A reader whose batches are projected, a portion of a batch at a time.
+/// A reader that projects its batches, a portion of a batch at a time.
 struct Projected {
     reader: Reader,
     projector: Projector,
@@ -225,7 +225,7 @@ impl Events {
         }
     }
 
-    /// A JSON object for each of the next rows: few at a time, for text takes several times what they do.
+    /// Returns a JSON object for each of the next rows: few at a time, because text takes several times their memory.
     pub(crate) fn next_lines(&mut self) -> Option<Result<Vec<String>, Failure>> {
         let batch = match self.rest.take() {
             Some(rest) => rest,
@@ -281,7 +281,7 @@ pub(crate) fn caught<T>(
     })
 }
 
-/// How many of a batch's rows become lines at once: at least one, and then those whose payloads have a mebibyte.
+/// How many of a batch's rows become lines at once: at least one, then as many as have a mebibyte of payloads.
 fn rows_of_lines(batch: &RecordBatch) -> usize {
     let rows = batch.num_rows();
     let average = batch.get_array_memory_size() / rows.max(1);
@@ -343,7 +343,7 @@ fn encoded(batch: &RecordBatch) -> Result<Vec<String>, Failure> {
 pub(crate) enum Failure {
     Spool(SpoolError),
     Json(ProjectError),
-    /// An event whose columns may not fit into the memory.
+    /// An event with columns that may not fit into the memory.
     Memory {
         position: u64,
         bytes: u64,

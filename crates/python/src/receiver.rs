@@ -74,7 +74,7 @@ impl Receiver {
         Ok(self.receiver.get()?.stats().to_json().to_string())
     }
 
-    /// Why it gave up, once its spool cannot be written or no socket of it listens: `code: message`.
+    /// The reason why it gave up, once its spool cannot be written or no socket of it listens: `code: message`.
     fn failure(&self) -> PyResult<Option<String>> {
         Ok(self.receiver.get()?.failure().map(|why| why.to_string()))
     }

@@ -7,7 +7,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
 use crate::errors;
 
-/// The events of a window: `bytes`, or a `dict` of `bytes` in which the last of two equal keys wins.
+/// The events of a window: `bytes`, or a `dict` of `bytes`; the last of two equal keys wins.
 pub(crate) fn events<'py>(py: Python<'py>, window: &Window) -> PyResult<Bound<'py, PyList>> {
     collect(py, window, |record| {
         Ok(match record {
@@ -66,7 +66,7 @@ fn collect<'py>(
     failed.map_or(Ok(list), Err)
 }
 
-/// What is to be sent as event `at`: `bytes` or `str` is JSON text, a sequence of pairs goes as `D`.
+/// Converts event `at` for sending: `bytes` or `str` is JSON text, a sequence of pairs is sent as `D`.
 pub(crate) fn out_record(event: &Bound<'_, PyAny>, at: usize) -> PyResult<OutRecord> {
     if let Ok(payload) = event.cast::<PyBytes>() {
         return Ok(OutRecord::Json(Bytes::copy_from_slice(payload.as_bytes())));
@@ -102,7 +102,7 @@ fn text_or_bytes(value: &Bound<'_, PyAny>) -> PyResult<Option<Bytes>> {
     Ok(bytes.map(|bytes| Bytes::copy_from_slice(bytes.as_bytes())))
 }
 
-/// Every event of a Python sequence, whose first one errors call `first`. Texts of a list share one buffer.
+/// Every event of a Python sequence; errors call its first event `first`. Texts of a list share one buffer.
 pub(crate) fn out_records(events: &Bound<'_, PyAny>, first: usize) -> PyResult<Vec<OutRecord>> {
     if events.is_instance_of::<PyString>() || events.is_instance_of::<PyBytes>() {
         let text = "events are a sequence; one event alone goes as a list: [event]";

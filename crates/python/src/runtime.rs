@@ -1,4 +1,4 @@
-//! One tokio runtime per process, made when it is first needed, and what keeps it sound across `fork`.
+//! One tokio runtime per process, made when it is first needed, and the rules that keep it sound across `fork`.
 //!
 //! A forked child has none of its parent's threads. An object made before the fork is therefore never
 //! used there ([`Owned::get`] refuses) and never dropped: dropping an inherited socket would
@@ -31,8 +31,8 @@ fn workers() -> usize {
 /// waits for 61 turns of others that have work without an end.
 const TURNS_BETWEEN_LOOKS: u32 = 4;
 
-/// Turns before a worker looks for tasks that other threads have woken, or that its own queue had no room for: each time.
-/// The spool's threads wake links, and where thousands of connections come at once all others stand behind them.
+/// Turns before a worker looks for tasks that other threads have woken, or that did not fit into its own queue.
+/// The spool's threads wake links, and when thousands of connections come at once, all others stand behind them.
 const TURNS_BETWEEN_WAKES: u32 = 1;
 
 /// How often a waiting call looks for signals.
@@ -85,7 +85,7 @@ impl<T> Owned<T> {
         self.here().ok_or_else(errors::forked)
     }
 
-    /// The value, unless this is a child: for who may not raise.
+    /// The value, unless this is a child; for callers that may not raise.
     pub(crate) fn here(&self) -> Option<&T> {
         (self.pid == std::process::id()).then_some(&self.value)
     }
@@ -151,7 +151,7 @@ pub(crate) fn in_slices<R: Send>(
     }
 }
 
-/// Runs `future`, which ends in no time, with the interpreter released and without a look at signals.
+/// Runs `future`, which ends at once, with the interpreter released and without looking at signals.
 pub(crate) fn finish<F>(py: Python<'_>, future: F) -> PyResult<F::Output>
 where
     F: Future + Send,
@@ -240,7 +240,7 @@ pub(crate) fn seconds(name: &str, time: Option<f64>) -> PyResult<Option<Duration
     checked.map(Some).map_err(|_| no_time(name, &time))
 }
 
-/// What is said of a time that is none.
+/// The error for a value that is no time.
 pub(crate) fn no_time(name: &str, value: &dyn Display) -> PyErr {
     let message = format!("{name} is {value}; it is in seconds, at least 0 and finite");
     errors::usage(name, &message)

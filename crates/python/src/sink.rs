@@ -161,7 +161,7 @@ impl Source {
         self.read.load(Ordering::Relaxed)
     }
 
-    /// The output of `waiting`, which is waited for as long as `done` grows; `None` after the timeout without that.
+    /// Waits for the output of `waiting` as long as `done` grows; `None` when `done` did not grow for the timeout.
     fn wait<F>(
         &self,
         py: Python<'_>,

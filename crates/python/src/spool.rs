@@ -250,7 +250,7 @@ impl Spool {
             .map_err(|error| raised(&error))
     }
 
-    /// Events, bytes, and when the oldest was received (microseconds), of what lies above a position.
+    /// Events, bytes, and when the oldest was received (microseconds), of the events above a position.
     fn lag(
         &self,
         py: Python<'_>,
@@ -314,7 +314,7 @@ impl Spool {
         durable.map_err(|error| raised(&error))
     }
 
-    /// What the blocks of a range are, one dict each, without their events.
+    /// The blocks of a range, one dict each, without their events.
     #[pyo3(signature = (start = None, end = None))]
     fn blocks(
         &self,
@@ -410,7 +410,7 @@ impl BlockStream {
     }
 }
 
-/// One step of mending: what is done, to which file, from which position, to which position, and why.
+/// One step of mending: the action, the file, the start position, the end position, and the reason.
 type StepRow = (&'static str, PathBuf, Option<u64>, Option<u64>, String);
 
 /// Mends a spool: the next position, and the steps.
@@ -476,7 +476,7 @@ fn on_loss(skip: bool) -> OnLoss {
     if skip { OnLoss::Skip } else { OnLoss::Fail }
 }
 
-/// Gives a spool a new UUID: the old one, the new one, and the consumers whose marks were lowered.
+/// Gives a spool a new UUID: returns the old one, the new one, and the consumers with marks that were lowered.
 #[pyfunction]
 #[pyo3(signature = (path, group = false))]
 pub(crate) fn spool_adopt(
@@ -532,7 +532,7 @@ pub(crate) fn position(name: &str, value: &Bound<'_, PyAny>) -> PyResult<u64> {
     whole(name, value, 0, u64::MAX)
 }
 
-/// A range whose open ends are what is kept and durable.
+/// A range; an open end is the first kept or the durable position.
 fn bounds(
     py: Python<'_>,
     spool: &ackline_spool::Spool,

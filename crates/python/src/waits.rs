@@ -1,5 +1,5 @@
-//! Waits of the native classes: each class says once when it is ready, and has a wait for threads and one for event
-//! loops.
+//! Waits of the native classes: each class defines once when it is ready, and has a wait for threads and one for
+//! event loops.
 
 use std::future::Future;
 

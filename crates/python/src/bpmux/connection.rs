@@ -27,7 +27,7 @@ pub(crate) struct BpmuxConnection {
     connection: Owned<Connection>,
 }
 
-/// What the peer began: its kind, its handles, and its payload. Of kind `end`, nothing more comes.
+/// An arrival from the peer: its kind, its handles, and its payload. After the kind `end`, nothing more comes.
 pub(super) type Arrived<'py> = (
     &'static str,
     Option<BpmuxRequest>,
@@ -51,8 +51,8 @@ pub(crate) fn bpmux_connect(
     })
 }
 
-/// Connects, and tries again while nobody is there: for `timeout` seconds, after at most `wait_max` of them each
-/// time; `failures` connections before it came to nothing.
+/// Connects, and tries again while no peer is there: for `timeout` seconds, waiting at most `wait_max` seconds
+/// between attempts. `failures` is the number of failed connections before this call.
 #[pyfunction]
 pub(crate) fn bpmux_connect_within(
     py: Python<'_>,
@@ -100,7 +100,7 @@ impl BpmuxConnection {
         })
     }
 
-    /// A request and its response; `None` without room, false when that did not come in time.
+    /// Sends a request and waits for its response; `None` without room, false when the response did not come in time.
     fn call<'py>(
         &self,
         py: Python<'py>,
@@ -120,7 +120,7 @@ impl BpmuxConnection {
         }
     }
 
-    /// The same in the event loop of `waker`, which tells the response; `None` without room.
+    /// Does the same in the event loop of `waker`, which reports the response; `None` without room.
     fn call_async(
         &self,
         py: Python<'_>,
@@ -132,7 +132,7 @@ impl BpmuxConnection {
             Err(Error::Blocked) => return Ok(None),
             response => response.map_err(raised)?,
         };
-        // Given up, it is dropped: the request is cancelled.
+        // When the wait is given up, it is dropped, and the request is cancelled.
         let answer = async move { response.response().await };
         let standing = waker.tell(py, answer, |py, answer| {
             let answer = joined(py, &answer.map_err(raised)?)?;
@@ -157,7 +157,7 @@ impl BpmuxConnection {
         })
     }
 
-    /// What the peer began, if there is something.
+    /// Returns the peer's next arrival, if there is one.
     fn try_accept<'py>(&self, py: Python<'py>) -> PyResult<Option<Arrived<'py>>> {
         let connection = self.connection.get()?;
         let Some(accepted) = py.detach(|| polled(connection.accept())) else {
@@ -167,7 +167,7 @@ impl BpmuxConnection {
         arrived(py, accepted.map(|incoming| (incoming, None))).map(Some)
     }
 
-    /// As `try_accept`; the close of what this end reads is held until `release_close`.
+    /// Like `try_accept`, but the close of a direction that this end reads is held until `release_close`.
     fn try_accept_held<'py>(&self, py: Python<'py>) -> PyResult<Option<Arrived<'py>>> {
         let connection = self.connection.get()?;
         let Some(accepted) = py.detach(|| polled(connection.accept_held())) else {
@@ -176,8 +176,8 @@ impl BpmuxConnection {
         arrived(py, accepted.map_err(raised)?).map(Some)
     }
 
-    /// For threads that share what the peer begins: so many handlers at once, and so many more whose call was
-    /// given up.
+    /// Returns the queue for threads that share the peer's arrivals: at most `handlers` handlers run at once, and at
+    /// most `abandoned` more after their call was given up.
     fn serving(&self, handlers: usize, abandoned: usize) -> PyResult<BpmuxServing> {
         let connection = self.connection.get()?.clone();
         Ok(BpmuxServing::new(connection, handlers, abandoned))
@@ -242,7 +242,7 @@ impl BpmuxConnection {
         waker.call(py, self.ready("arrival")?, callback)
     }
 
-    /// Who connected; at the listener's end.
+    /// Name, identity and attributes of the connecting peer; only at the listener's end.
     #[getter]
     fn peer<'py>(&self, py: Python<'py>) -> PyResult<Option<Peer<'py>>> {
         let Some(peer) = self.connection.get()?.peer() else {
@@ -299,7 +299,7 @@ impl BpmuxConnection {
 
 waits!(BpmuxConnection(interest: &str), |it, py| it.ready(interest));
 
-/// What the peer began, for Python, with the hold on its close if there is one.
+/// Converts an arrival for Python, with the hold on its close if there is one.
 pub(super) fn arrived(
     py: Python<'_>,
     accepted: Option<(Incoming, Option<HeldClose>)>,

@@ -1,4 +1,4 @@
-//! The halves of what is open, by readiness.
+//! The two halves of an open sink, stream or duplex, by readiness.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -16,9 +16,9 @@ use crate::payloads::{PayloadBatch, bytes_of, joined};
 use crate::runtime::Owned;
 use crate::waits::waits;
 
-/// What the peer can end, with a payload that says why.
+/// A handle that the peer can end, with a payload that gives the reason.
 pub(super) trait Ends {
-    /// That payload, once the peer has.
+    /// Returns that payload, once the peer has ended the handle.
     fn ended_with(&self) -> Option<Bytes>;
 }
 
@@ -34,7 +34,7 @@ impl Ends for Stream {
     }
 }
 
-/// What the peer ended something with: kept for when the handle is gone.
+/// The payload of the peer's end, kept for the time after the handle is gone.
 pub(super) type Ended = Arc<OnceLock<Bytes>>;
 
 /// A handle that can be given up.
@@ -53,8 +53,8 @@ impl<T: Send + Ends> Held<T> {
         }
     }
 
-    /// The payload that the peer ended it with, if it did so before the handle was taken, or while that was
-    /// [noted](Self::note).
+    /// Returns the payload that the peer ended the handle with, if it did so before the handle was taken, or while
+    /// the end was [noted](Self::note).
     pub(super) fn ended_with<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let handle = self.handle.get()?;
         let payload = py.detach(|| {
@@ -65,12 +65,12 @@ impl<T: Send + Ends> Held<T> {
         Ok(payload.map(|payload| PyBytes::new(py, &payload)))
     }
 
-    /// Where it is noted what the peer ends it with after the handle was taken.
+    /// Returns the slot for the payload of an end that comes after the handle was taken.
     pub(super) fn note(&self) -> Ended {
         Arc::clone(&self.ended)
     }
 
-    /// Runs `f` on it with the interpreter released.
+    /// Runs `f` on the handle with the interpreter released.
     pub(super) fn with<R: Send>(
         &self,
         py: Python<'_>,
@@ -84,12 +84,12 @@ impl<T: Send + Ends> Held<T> {
         result.ok_or_else(|| errors::closed(&format!("the {} was ended here", self.what)))
     }
 
-    /// It itself, if it was not taken before.
+    /// Takes the handle, if it was not taken before.
     pub(super) fn take(&self, py: Python<'_>) -> PyResult<Option<T>> {
         self.end(py, |taken| taken)
     }
 
-    /// What comes of `verb`, which takes it, if it was not taken before.
+    /// Takes the handle and returns the result of `verb` on it; `None` if it was taken before.
     pub(super) fn end<R: Send>(
         &self,
         py: Python<'_>,
@@ -97,7 +97,7 @@ impl<T: Send + Ends> Held<T> {
     ) -> PyResult<Option<R>> {
         let handle = self.handle.get()?;
         let taken = handle.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // Mostly `None` where it is let go: there is nothing to release the interpreter for.
+        // When a handle is dropped, this is mostly `None`: then the interpreter need not be released.
         Ok(taken.map(|taken| {
             py.detach(|| {
                 self.keep_end(&taken);
@@ -106,7 +106,7 @@ impl<T: Send + Ends> Held<T> {
         }))
     }
 
-    /// Runs `verb` and takes the handle unless that fails: the handle, or the failure; `None` if it was taken
+    /// Runs `verb` and takes the handle unless that fails; returns the handle or the failure, `None` if it was taken
     /// before.
     pub(super) fn end_unless_refused<E: Send>(
         &self,
@@ -127,7 +127,7 @@ impl<T: Send + Ends> Held<T> {
 
     fn keep_end(&self, taken: &T) {
         if let Some(payload) = taken.ended_with() {
-            // It is taken once.
+            // The handle is taken only once.
             let _ = self.ended.set(payload);
         }
     }
@@ -151,7 +151,7 @@ pub(crate) struct BpmuxSink {
 
 #[pymethods]
 impl BpmuxSink {
-    /// Sends a message now; whether there was room.
+    /// Sends a message now; returns whether there was room.
     fn try_send(&self, py: Python<'_>, payload: &Bound<'_, PyAny>) -> PyResult<bool> {
         let payload = bytes_of(payload)?;
         match self.sink.with(py, |sink| sink.try_send(payload))? {
@@ -161,7 +161,7 @@ impl BpmuxSink {
         }
     }
 
-    /// Sends the messages of a batch from `start` on for which there is room: how many.
+    /// Sends the messages of a batch from `start` on, as many as there is room for; returns how many.
     fn try_send_many(&self, py: Python<'_>, batch: &PayloadBatch, start: usize) -> PyResult<usize> {
         let payloads = batch.payloads().get(start..).unwrap_or_default();
         let (sent, error) = self.sink.with(py, |sink| {
@@ -173,7 +173,7 @@ impl BpmuxSink {
             (payloads.len(), None)
         })?;
         match error {
-            // What stops the rest is told the next time.
+            // The next call raises the error that stopped the rest.
             Some(error) if sent == 0 && !matches!(error, Error::Blocked) => Err(raised(error)),
             _ => Ok(sent),
         }
@@ -185,7 +185,7 @@ impl BpmuxSink {
         flushed.map_or(Ok(()), |flushed| flushed.map_err(raised))
     }
 
-    /// Closes it; `None` if that was done before.
+    /// Closes the sink; `None` if that was done before.
     fn close(&self, py: Python<'_>, payload: &Bound<'_, PyAny>) -> PyResult<Option<PendingOp>> {
         let payload = bytes_of(payload)?;
         let Some(sink) = self.sink.take(py)? else {
@@ -202,14 +202,14 @@ impl BpmuxSink {
         PendingOp::begin(py, closing).map(Some)
     }
 
-    /// Gives it up: closed with `dropped`.
+    /// Gives the sink up: it is closed with `dropped`.
     fn let_go(&self, py: Python<'_>) -> PyResult<()> {
         let sink = self.sink.take(py)?;
         py.detach(|| drop(sink));
         Ok(())
     }
 
-    /// The payload that its reader cancelled it with.
+    /// Returns the payload that the reader cancelled the sink with.
     #[getter]
     fn cancelled<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         self.sink.ended_with(py)
@@ -220,7 +220,8 @@ impl BpmuxSink {
         self.sink.is_taken(py)
     }
 
-    /// Calls back when its reader has cancelled it, it is over, or the connection is; `None` if that is so.
+    /// Calls back when the reader has cancelled the sink, or when the sink or the connection is over; `None` if that
+    /// is so.
     fn call_when_cancelled(
         &self,
         py: Python<'_>,
@@ -261,7 +262,7 @@ waits!(BpmuxSink(interest: &str)[size: usize = 0], |it, py| it.ready(py, interes
 #[pyclass(frozen, module = "ackline._core")]
 pub(crate) struct BpmuxStream {
     stream: Held<Stream>,
-    /// While it is there, the close of the writer is not acknowledged.
+    /// While this exists, the close of the writer is not acknowledged.
     close: Owned<Mutex<Option<HeldClose>>>,
 }
 
@@ -299,7 +300,7 @@ impl BpmuxStream {
         }
     }
 
-    /// The payload that its writer closed it with.
+    /// Returns the payload that the writer closed the stream with.
     #[getter]
     fn closed<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         self.stream.ended_with(py)
@@ -316,7 +317,7 @@ impl BpmuxStream {
         super::ping(py, self.stream.with(py, Stream::watch)?, timeout)
     }
 
-    /// Cancels it; `None` if that was done before. Refused, it changes nothing.
+    /// Cancels the stream; `None` if that was done before. If the cancel is refused, it changes nothing.
     fn cancel(&self, py: Python<'_>, payload: &Bound<'_, PyAny>) -> PyResult<Option<PendingOp>> {
         let payload = bytes_of(payload)?;
         let begun = self
@@ -329,7 +330,7 @@ impl BpmuxStream {
         PendingOp::begin(py, cancelling).map(Some)
     }
 
-    /// Gives it up: cancelled, if it has not ended.
+    /// Gives the stream up: it is cancelled, if it has not ended.
     fn let_go(&self, py: Python<'_>) -> PyResult<()> {
         let stream = self.stream.take(py)?;
         py.detach(|| drop(stream));
@@ -341,7 +342,7 @@ impl BpmuxStream {
         self.stream.is_taken(py)
     }
 
-    /// Holds the acknowledgement of the writer's close no longer.
+    /// Releases the acknowledgement of the writer's close.
     fn release_close(&self, py: Python<'_>) -> PyResult<()> {
         let close = self.close.get()?;
         let held = close.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -351,7 +352,7 @@ impl BpmuxStream {
         Ok(())
     }
 
-    /// Cancels it with `payload` instead, if the acknowledgement is held.
+    /// Cancels the stream with `payload` instead, if the acknowledgement is held.
     fn refuse_close(&self, py: Python<'_>, payload: &Bound<'_, PyAny>) -> PyResult<()> {
         let payload = bytes_of(payload)?;
         let close = self.close.get()?;
@@ -383,7 +384,7 @@ waits!(BpmuxStream(), |it, py| {
         .map(|watch| ready(watch, Interest::Message))
 });
 
-/// A wait that owns what it waits on.
+/// A wait that owns its watch.
 pub(super) async fn ready(watch: Watch, interest: Interest) {
     watch.ready(interest).await;
 }

@@ -39,14 +39,14 @@ impl BpmuxListener {
         &self.url
     }
 
-    /// The next connection, if one is there.
+    /// Returns the next connection, if there is one.
     fn try_accept(&self, py: Python<'_>) -> PyResult<Option<BpmuxConnection>> {
         let listener = self.listener.get()?;
         let connection = py.detach(|| listener.try_accept());
         Ok(connection.map(BpmuxConnection::new))
     }
 
-    /// Closes the socket, which is closed when this returns; connections that were handed out go on.
+    /// Closes the socket and returns once it is closed; connections that were handed out go on.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         runtime::finish(py, self.listener.get()?.listening().end())
     }

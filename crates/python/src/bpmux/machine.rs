@@ -169,7 +169,7 @@ impl BpmuxMachine {
     }
 }
 
-/// An event as a dict: `event`, and what belongs to it.
+/// An event as a dict: `event`, and the members of that event.
 fn event_dict<'py>(py: Python<'py>, event: &Event) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     let about = |name: &str, of, payload: Option<&Payload>| -> PyResult<()> {

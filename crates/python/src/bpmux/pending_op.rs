@@ -1,4 +1,4 @@
-//! What takes its time: begun at once, waited for by readiness, taken once.
+//! A pending operation: it is begun at once, waited for by readiness, and its result is taken once.
 
 use std::future::Future;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::outcome::Pending;
 use crate::runtime::Owned;
 use crate::waits::waits;
 
-/// What came of it.
+/// The result of an operation.
 pub(super) enum Done {
     Connection(Connection),
     Sink(Sink),
@@ -34,7 +34,7 @@ pub(crate) struct PendingOp {
 
 #[pymethods]
 impl PendingOp {
-    /// What came of it, once; raises why nothing did.
+    /// Returns the result, once; raises the error if the operation failed.
     fn take(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let done = self.operation.get()?.take();
         let done = done.ok_or_else(|| errors::usage("not_done", "it goes on, or was taken"))?;
@@ -56,7 +56,7 @@ impl PendingOp {
 }
 
 impl PendingOp {
-    /// Begins it here, so that what is called after it comes after it.
+    /// Begins the operation in this thread, so that calls made after it take effect after it.
     pub(super) fn begin<F>(py: Python<'_>, future: F) -> PyResult<Self>
     where
         F: Future<Output = Result<Done, Error>> + Send + 'static,

@@ -21,7 +21,7 @@ impl Ends for Request {
 
 impl Ends for Response {
     fn ended_with(&self) -> Option<Bytes> {
-        // Its end is told by the call that waits for it.
+        // The call that waits for the request reports its end.
         None
     }
 }
@@ -45,7 +45,7 @@ impl BpmuxResponse {
         joined(py, &answered.map_err(raised)?).map(Some)
     }
 
-    /// Gives the request up; nothing if that was done before. Refused, it changes nothing.
+    /// Gives the request up; does nothing if that was done before. If the cancel is refused, it changes nothing.
     fn cancel(&self, py: Python<'_>, payload: &Bound<'_, PyAny>) -> PyResult<()> {
         let payload = bytes_of(payload)?;
         let cancelled = self
@@ -56,7 +56,7 @@ impl BpmuxResponse {
         Ok(())
     }
 
-    /// Gives it up, whatever has become of it.
+    /// Gives the request up, in any state.
     fn let_go(&self, py: Python<'_>) -> PyResult<()> {
         let response = self.response.take(py)?;
         py.detach(|| drop(response));
@@ -95,18 +95,18 @@ impl BpmuxRequest {
         self.end(py, bytes_of(payload)?, Request::close)
     }
 
-    /// Gives it up: closed with `dropped`, if it was not answered.
+    /// Gives the request up: it is closed with `dropped`, if it was not answered.
     fn let_go(&self, py: Python<'_>) -> PyResult<()> {
         self.request.end(py, drop).map(|_| ())
     }
 
-    /// The payload that the peer gave it up with.
+    /// Returns the payload that the peer gave the request up with.
     #[getter]
     fn cancelled<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         self.request.ended_with(py)
     }
 
-    /// Calls back when it is cancelled or over, or the connection is; `None` if that is so.
+    /// Calls back when the request is cancelled or over, or the connection is over; `None` if that is so.
     fn call_when_cancelled(
         &self,
         py: Python<'_>,

@@ -1,7 +1,7 @@
-//! The handlers that run in threads, and those among them whose call the peer has given up.
+//! The handlers that run in threads, and those among them with a call that the peer has given up.
 //!
 //! A thread cannot be ended, so a handler runs on when nobody waits for it any more. It then leaves its place to
-//! another one, up to a number.
+//! another handler, up to a limit.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -14,22 +14,22 @@ use ackline::bpmux::{Incoming, Interest, Watch};
 pub(super) struct Running {
     handlers: HashMap<u64, Handler>,
     last: u64,
-    /// Handlers at once whose call is wanted.
+    /// Most handlers that run at once for calls that were not given up.
     most: usize,
-    /// Handlers whose call was given up, and more than `most_abandoned` if so many were.
+    /// Handlers with a call that was given up; there may be more than `most_abandoned`.
     abandoned: usize,
-    /// Handlers that may run beside the others since their call was given up.
+    /// Most handlers that may run beside the others after their call was given up.
     most_abandoned: usize,
-    /// A warning was logged since fewer of them ran.
+    /// Whether a warning was logged since fewer of these handlers ran.
     is_told: bool,
 }
 
 enum Handler {
-    /// It reads, or its call was given up too late: it counts.
+    /// The handler reads, or its call was given up too late: it counts.
     Counted,
     /// The peer can give up its call.
     Wanted(Watch),
-    /// The leader waits for that.
+    /// The leader waits for the peer to give up the call.
     Watched(Pin<Box<dyn Future<Output = ()> + Send>>),
     Abandoned,
 }
@@ -46,7 +46,7 @@ impl Running {
         }
     }
 
-    /// A handler begins: the number that it is known by.
+    /// Begins a handler and returns its number.
     pub(super) fn begin(&mut self, incoming: &Incoming) -> u64 {
         let handler = match incoming {
             Incoming::Request(request) => Handler::Wanted(request.watch()),
@@ -59,14 +59,14 @@ impl Running {
         self.last
     }
 
-    /// A handler has returned.
+    /// Removes a handler that has returned.
     pub(super) fn end(&mut self, handler: u64) {
         if let Some(Handler::Abandoned) = self.handlers.remove(&handler) {
             self.abandoned -= 1;
         }
     }
 
-    /// Threads that may be needed: one for each handler, and where a call can be given up, one that waits for that.
+    /// Threads that may be needed: one for each handler and, if calls can be given up, one that waits for that.
     pub(super) fn most_threads(&self) -> usize {
         let beside = usize::from(self.most_abandoned > 0);
         let abandoned = self.abandoned.min(self.most_abandoned);
@@ -102,7 +102,7 @@ impl Running {
         self.handlers.len().saturating_sub(beside)
     }
 
-    /// Looks which calls were given up.
+    /// Checks which calls were given up.
     fn look(&mut self, context: &mut Context<'_>) {
         for handler in self.handlers.values_mut() {
             if let Handler::Wanted(watch) = handler {

@@ -1,4 +1,4 @@
-//! Who of several threads takes what the peer begins next.
+//! Distributes the peer's arrivals among several threads.
 //!
 //! ```text
 //!          ┌────────────── idle ◄──── its handler has returned ◄──┐
@@ -7,12 +7,13 @@
 //!        leader ──── something is begun ──► takes it, names the next leader, handles it
 //! ```
 //!
-//! There is one leader at the most, and the connection wakes it alone. Who becomes the leader is not woken by that:
-//! its waker only takes the other's place. So the thread that is woken is the one that handles, and none is woken
-//! in vain: threads of Python run one at a time. Without an idle thread one more is asked for, up to a number.
+//! There is at most one leader, and the connection wakes only the leader. A thread that becomes the leader is not
+//! woken by that: only its waker replaces the other's. So the thread that is woken is the one that handles the
+//! arrival, and no thread is woken in vain: threads of Python run one at a time. Without an idle thread one more is
+//! requested, up to a limit.
 //!
-//! While as many handlers run as may, the leader takes nothing: it waits until one returns, or until the peer gives
-//! the call of one up (see [`Running`]). The thread whose handler returns takes that leader's place.
+//! While the limit of handlers is reached, the leader takes nothing: it waits until one returns, or until the peer
+//! gives up the call of one (see [`Running`]). The thread of the handler that returns takes that leader's place.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -46,13 +47,13 @@ struct Turns {
     /// `None` once nothing more is begun.
     accept: Option<Accept>,
     leader: Option<Arc<Seat>>,
-    /// The leader takes nothing: as many handlers run as may.
+    /// Whether the leader takes nothing, because the limit of handlers is reached.
     is_full: bool,
-    /// Who came last is named first: what it needs is in the processor's cache.
+    /// Idle threads; the last one is named first, because its data is still in the processor's cache.
     idle: Vec<Arc<Seat>>,
-    /// Threads that take, or were asked for.
+    /// Threads that take arrivals, or were requested.
     threads: usize,
-    /// One was asked for and has not come: it will lead, or name who does.
+    /// Whether a requested thread has not come yet: it will lead, or name the leader.
     is_coming: bool,
     running: Running,
 }
@@ -60,30 +61,30 @@ struct Turns {
 /// A thread that waits for its turn.
 struct Seat {
     alarm: Arc<Alarm>,
-    /// What the leader has found for it.
+    /// The arrival that the leader has found for this thread.
     found: Mutex<Option<Accepted>>,
 }
 
-/// What a thread has taken, and whether one more is to be started.
+/// An arrival that a thread has taken, and whether one more thread is to be started.
 struct Taken {
     held: Held,
     is_short: bool,
-    /// What its handler is known by.
+    /// The number of its handler.
     handler: u64,
 }
 
 #[pymethods]
 impl BpmuxServing {
-    /// The thread that was asked for is this one.
+    /// Notes that this thread is the one that was requested.
     fn came(&self, py: Python<'_>) -> PyResult<()> {
         let serving = self.serving.get()?;
         py.detach(|| serving.lock().is_coming = false);
         Ok(())
     }
 
-    /// Waits in this thread, which no signals are for, until something is begun that it is to handle: that,
-    /// whether one more thread is to be started, and the number of the handler, which is given back when that has
-    /// returned. `None` when nothing more is; one thread is told why.
+    /// Waits in this thread, which handles no signals, until there is an arrival for it. Returns the arrival, whether
+    /// one more thread is to be started, and the number of the handler; pass that number to the next call, once the
+    /// handler has returned. Returns `None` when no more arrivals come; one thread raises the reason.
     #[pyo3(signature = (returned))]
     fn take<'py>(
         &self,
@@ -105,7 +106,7 @@ impl BpmuxServing {
 }
 
 impl BpmuxServing {
-    /// The first thread is counted already.
+    /// Creates the queue; the first thread is counted already.
     pub(super) fn new(connection: Connection, handlers: usize, abandoned: usize) -> Self {
         let turns = Turns {
             accept: Some(accept(&connection)),
@@ -139,7 +140,8 @@ impl Serving {
         }
     }
 
-    /// What this thread is to handle; without that it is the leader, or idle, and will be rung.
+    /// Returns the arrival for this thread to handle; if there is none, the thread is the leader, or idle, and will
+    /// be woken.
     fn look(&self, seat: &Arc<Seat>) -> Poll<Result<Option<Taken>, Error>> {
         let mut turns = self.lock();
         let found = match seat.found().take() {
@@ -167,7 +169,7 @@ impl Serving {
 }
 
 impl Turns {
-    /// Looks for this thread, if it leads or nobody does.
+    /// Polls for this thread, if it leads or nobody does.
     fn find(&mut self, connection: &Connection, seat: &Arc<Seat>) -> Poll<Accepted> {
         if self.accept.is_none() {
             return Poll::Ready(Ok(None));
@@ -180,7 +182,7 @@ impl Turns {
             self.stand_by(Arc::clone(seat));
             return Poll::Pending;
         }
-        // A leader that takes nothing waits for a handler to return: this thread's has.
+        // A leader that takes nothing waits for a handler to return: this thread's handler has returned.
         if let Some(leader) = self.leader.take() {
             self.stand_by(leader);
         }
@@ -196,7 +198,7 @@ impl Turns {
         }
     }
 
-    /// Names the next leader, unless there is one; whether a thread is to be started to be it.
+    /// Names the next leader, unless there is one; returns whether a thread is to be started to become the leader.
     fn lead_on(&mut self, connection: &Connection) -> bool {
         if self.leader.is_some() || self.accept.is_none() {
             return false;
@@ -220,7 +222,7 @@ impl Turns {
         is_short
     }
 
-    /// What is begun, or that thread is woken for the next.
+    /// Returns the next arrival; if there is none yet, the thread of `seat` is woken for it.
     fn poll(&mut self, connection: &Connection, seat: &Seat) -> Poll<Accepted> {
         let Some(going) = &mut self.accept else {
             return Poll::Ready(Ok(None));

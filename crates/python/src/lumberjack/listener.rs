@@ -1,7 +1,7 @@
 //! A listener: the windows of all its connections, in the order they were completed.
 //!
-//! What waits here is bounded by the machines themselves: unacknowledged windows per connection, and
-//! the memory budget over all of them.
+//! The machines themselves bound the windows that wait here: unacknowledged windows per connection, and the
+//! memory budget over all of them.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::Future;

@@ -95,7 +95,7 @@ pub(crate) struct LumberjackSender {
 
 #[pymethods]
 impl LumberjackSender {
-    /// Begins to connect; `wait("connected")` says when that is decided.
+    /// Begins to connect; `wait("connected")` returns when the connection is made or has failed.
     #[new]
     #[allow(clippy::needless_pass_by_value)] // pyo3 hands over what it has converted
     fn new(py: Python<'_>, urls: Vec<String>, options: &Bound<'_, PyDict>) -> PyResult<Self> {
@@ -120,7 +120,7 @@ impl LumberjackSender {
         self.batch_events
     }
 
-    /// Accepts a batch: its id and its first and last event's number, or `None` while the buffer is full.
+    /// Accepts a batch and returns its id and its first and last event's number, or `None` while the buffer is full.
     fn try_send(
         &self,
         py: Python<'_>,
@@ -169,7 +169,7 @@ impl LumberjackSender {
         self.unless_closed(sender)
     }
 
-    /// Raises why no host was reached, if that is so.
+    /// Raises the reason if no host was reached.
     fn check_connected(&self, py: Python<'_>) -> PyResult<()> {
         let connected = self.sender.get()?.connected();
         match runtime::block_on(py, Some(std::time::Duration::ZERO), connected)? {
@@ -209,7 +209,7 @@ impl LumberjackSender {
         stats_dict(py, &stats)
     }
 
-    /// Accepts no more; `wait("ended")` is there when everything is acknowledged, or after `timeout` seconds.
+    /// Accepts no more; `wait("ended")` returns when everything is acknowledged, or after `timeout` seconds.
     fn finish(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
         let sender = self.sender.get()?.clone();
         let rest = Arc::clone(&self.rest);
@@ -223,7 +223,7 @@ impl LumberjackSender {
         Ok(())
     }
 
-    /// What was not acknowledged: the numbers of each run's first and last event; `None` before the end.
+    /// The unacknowledged events: the numbers of each run's first and last event; `None` before the end.
     fn unacked(&self) -> PyResult<Option<Left>> {
         self.sender.get()?;
         let rest = self.rest.lock();
@@ -251,7 +251,7 @@ impl LumberjackSender {
 }
 
 impl LumberjackSender {
-    /// What is not acknowledged yet may still be, unless the sender was closed.
+    /// Returns false: a batch may still be acknowledged. Raises if the sender was closed.
     fn unless_closed(&self, sender: &Sender) -> PyResult<bool> {
         if self.rest.lock().is_some() {
             return Err(lost(sender.unacknowledged()));
@@ -275,7 +275,7 @@ impl LumberjackSender {
         let sender = self.sender.get()?.clone();
         let rest = Arc::clone(&self.rest);
         Ok(async move {
-            // What is there is asked for afterwards: a wait takes nothing, also no error.
+            // The caller takes the result afterwards: a wait takes nothing, not even an error.
             match interest {
                 Interest::Connected => drop(sender.connected().await),
                 Interest::Room => sender.room().await,

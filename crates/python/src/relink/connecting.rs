@@ -1,4 +1,4 @@
-//! A link that is on its way.
+//! A link that is being connected.
 
 use ackline::relink::{Error, Link, adopt, connect};
 use pyo3::prelude::*;
@@ -42,7 +42,7 @@ impl RelinkConnecting {
         })
     }
 
-    /// The link, once; raises why there is none.
+    /// Returns the link, once; raises the reason if there is none.
     fn take(&self) -> PyResult<Option<RelinkLink>> {
         let connected = self.connecting.get()?.take();
         let link = connected.transpose().map_err(raised)?;

@@ -13,7 +13,7 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 use super::{PROTOCOL, options};
 use crate::errors;
 
-/// What the bytes are.
+/// The kind of the bytes.
 enum Unit {
     Version,
     Endpoint,

@@ -23,31 +23,31 @@ use crate::{errors, runtime};
 /// See `_relink_core.pyi`.
 #[pyclass(frozen, module = "ackline._core")]
 pub(crate) struct RelinkLink {
-    /// `None` once it was let go.
+    /// `None` once the link was let go.
     link: Owned<Mutex<Option<Link>>>,
-    /// Whether it is kept on disk.
+    /// Whether the link is kept on disk.
     keeps: bool,
     /// Bytes of the ids of this end's channels, and of the peer's.
     own_id_size: u8,
     peer_id_size: u8,
     handed: Arc<Mutex<Option<Handed>>>,
-    /// Why it was over when it was let go.
+    /// The reason why the link was over when it was let go.
     over: Mutex<Option<Error>>,
-    /// What tells its messages from those of the process's other links.
+    /// The number that tells its messages from those of the process's other links.
     number: u64,
 }
 
 /// Links that were made in this process.
 static LINKS: AtomicU64 = AtomicU64::new(0);
 
-/// What a hand-over has come to: once it has a state, for ever.
+/// The result of a hand-over: once it is a state, it stays.
 type Handed = Result<Vec<u8>, Error>;
 type Settle = fn(&Link, &ChannelId, Option<Sequence>) -> Result<Sequence, Error>;
-/// What happened, on which channel, and its number.
+/// An event's name, its channel, and its number.
 type Told<'py> = (&'static str, Option<Bound<'py, PyBytes>>, Option<u32>);
 /// A name, an identity, attributes, and the endpoint that was asked for.
 type Peer<'py> = (String, String, Bound<'py, PyDict>, String);
-/// On which channel, what, and through which message.
+/// A decision's channel, `commit` or `rollback`, and the last message that it covers.
 type Decision<'py> = (Bound<'py, PyBytes>, &'static str, u32);
 
 #[pymethods]
@@ -78,8 +78,8 @@ impl RelinkLink {
         }
     }
 
-    /// Sends the messages of a batch from `start` on for which there is room: how many, and the last one's
-    /// receipt.
+    /// Sends the messages of a batch from `start` on, as many as there is room for: returns how many, and the last
+    /// one's receipt.
     fn try_send_many(
         &self,
         py: Python<'_>,
@@ -109,7 +109,7 @@ impl RelinkLink {
     ) -> PyResult<Option<Bound<'py, PyList>>> {
         let link = self.get()?;
         let received = py.detach(|| link.try_receive_many(max));
-        // An iteration ends where the link is closed here meanwhile, whatever is lost by that.
+        // An iteration ends if the link is closed here meanwhile, even if messages are lost by that.
         let received =
             received.map_err(|error| self.get().err().unwrap_or_else(|| raised(error)))?;
         let made = |received| messages(py, received, self.number);
@@ -238,7 +238,7 @@ impl RelinkLink {
         }))
     }
 
-    /// Sends a ping; `pong` and `wait` are given the answer.
+    /// Sends a ping; pass the returned pair to `pong` and `wait`.
     fn ping(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
         let link = self.get()?;
         let ping = py.detach(|| link.driven().call(Session::ping));
@@ -260,7 +260,7 @@ impl RelinkLink {
         py.detach(|| link.begin_shutdown()).map_err(raised)
     }
 
-    /// Raises why the link is over, if it is.
+    /// Raises the reason why the link is over, if it is.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
         let link = self.sending()?;
         let over = py.detach(|| link.driven().call(|session, _| session.over().cloned()));
@@ -272,10 +272,10 @@ impl RelinkLink {
         let handle = runtime::handle(py)?;
         py.detach(|| {
             let _inside = handle.enter();
-            // Under the lock: who finds it gone finds why.
+            // This is done under the lock: a thread that finds the link gone then also finds the reason.
             let mut link = self.link.lock()?;
             if let Some(link) = link.take() {
-                // Also for who waits on it in another thread.
+                // This also ends the waits of other threads on the link.
                 link.let_go();
                 *slot(&self.over) = link.driven().call(|session, _| session.over().cloned());
             }
@@ -283,7 +283,7 @@ impl RelinkLink {
         })
     }
 
-    /// Lets the link go when its peer has everything: its state, for another process.
+    /// Lets the link go when its peer has everything; returns its state, for another process.
     fn hand_over<'py>(
         &self,
         py: Python<'py>,
@@ -295,12 +295,12 @@ impl RelinkLink {
         state.ok_or_else(|| raised(Error::Timeout))
     }
 
-    /// The same without waiting; what came of it is for `handed_over`.
+    /// Does the same without waiting; `handed_over` returns the result.
     fn hand_over_async(&self, py: Python<'_>, waker: &LoopWaker) -> PyResult<Option<Standing>> {
         waker.wait(py, self.handing()?)
     }
 
-    /// The state of a link that was handed over; `None` if it was not.
+    /// Returns the state of a link that was handed over; `None` if it was not.
     fn handed_over<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let mut handed = slot(&self.handed);
         if let Some(Ok(state)) = &*handed {
@@ -409,7 +409,7 @@ impl RelinkLink {
         Ok(py.detach(|| link.is_connected()))
     }
 
-    /// Name, identity and attributes of who made it, and the endpoint; at the listener's end.
+    /// Name, identity and attributes of the connecting peer, and the endpoint; only at the listener's end.
     #[getter]
     fn peer<'py>(&self, py: Python<'py>) -> PyResult<Option<Peer<'py>>> {
         let link = self.get()?;
@@ -459,7 +459,7 @@ impl RelinkLink {
         }
     }
 
-    /// Hands the link over, unless that was done: a wait that was cut short at the end has lost nothing.
+    /// Hands the link over, unless that was done: a wait that is cancelled just as it ends loses nothing.
     fn handing(&self) -> PyResult<impl Future<Output = ()> + Send + use<>> {
         let handed = Arc::clone(&self.handed);
         let is_done = matches!(*slot(&handed), Some(Ok(_)));
@@ -472,8 +472,8 @@ impl RelinkLink {
         })
     }
 
-    /// As `get`, for who is owed an answer of what was sent: one that was lost when it was let go says what
-    /// was not acknowledged.
+    /// Like `get`, for callers that need the outcome of messages they sent: if the link was lost when it was let go,
+    /// the error has the unacknowledged messages.
     fn sending(&self) -> PyResult<Link> {
         self.get().map_err(|gone| match &*slot(&self.over) {
             Some(lost @ Error::Lost(_)) => raised(lost.clone()),

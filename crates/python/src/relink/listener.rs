@@ -50,7 +50,7 @@ impl RelinkListener {
         Ok(link.map(|link| RelinkLink::new(link, self.keeps)))
     }
 
-    /// Closes the socket, which is closed when this returns; links that were handed out go on while their transports do.
+    /// Closes the socket and returns once it is closed; links that were handed out go on while their transports do.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let Some(listener) = self.listener.lock()?.take() else {
             return Ok(());

@@ -74,7 +74,7 @@ impl RelinkBinder {
         })
     }
 
-    /// What a connector gets: `new`, `old` or `lost`, and the ident for `RelinkHandshake.accept`; or the
+    /// Decides on a connector's request: `new`, `old` or `lost`, and the ident for `RelinkHandshake.accept`; or the
     /// code for `RelinkHandshake.refuse`.
     fn decide(&self, asked: &Bound<'_, PyAny>) -> PyResult<(&'static str, u64, u64)> {
         let asked = frames::endpoint_of(asked)?;
@@ -129,7 +129,7 @@ fn parameters(given: &Bound<'_, PyDict>) -> PyResult<Parameters> {
 #[pyclass(frozen, module = "ackline._core")]
 pub(crate) struct RelinkHandshake {
     machine: Mutex<Machine<Handshake>>,
-    /// What was asked for last, to be refused with the error that a binder gave.
+    /// The last request, kept to be refused with the error that a binder gave.
     asked: Mutex<Option<EndpointBlock>>,
 }
 
@@ -219,7 +219,7 @@ impl RelinkHandshake {
         Ok(Some(dict))
     }
 
-    /// Answers a request with what a binder decided.
+    /// Answers a request with the decision of a binder.
     fn accept(&self, now: Now, epoch: Epoch, link_id: LinkId) -> PyResult<()> {
         let ident = Ident {
             epoch: epoch.0,
@@ -229,7 +229,7 @@ impl RelinkHandshake {
         accepted.map_err(errors::refused)
     }
 
-    /// Ends the transport for what was asked; the next `receive` raises it.
+    /// Ends the transport because of the request; the next `receive` raises the error.
     fn refuse(&self, now: Now, code: &str) -> PyResult<()> {
         let asked = self
             .asked
@@ -242,7 +242,7 @@ impl RelinkHandshake {
                 served: [].into(),
             },
             "parameters_disagree" => {
-                // Which endpoint's they were to be is the binder's to say.
+                // Only the binder knows the endpoint that the parameters belong to.
                 let theirs = asked.map_or_else(Default::default, |asked| asked.parameters);
                 Kind::ParametersDisagree {
                     ours: theirs,
@@ -324,7 +324,7 @@ impl RelinkMachine {
         })
     }
 
-    /// There is a transport whose handshake has agreed on this link.
+    /// Tells the link of a transport with a handshake that has agreed on this link.
     fn attach(&self, now: Now, resumed: bool) {
         let mut machine = lock(&self.machine);
         machine.leftover();
@@ -336,7 +336,7 @@ impl RelinkMachine {
         machine.call(now, |link, now| link.attach(now, how));
     }
 
-    /// The transport is gone.
+    /// Tells the link that the transport is gone.
     fn detach(&self, now: Now) {
         let mut machine = lock(&self.machine);
         machine.leftover();

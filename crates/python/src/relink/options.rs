@@ -79,14 +79,14 @@ pub(super) fn endpoint_name(name: &str) -> PyResult<EndpointName> {
     EndpointName::try_from(name).map_err(errors::refused)
 }
 
-/// All options of a connector; names that are none are refused.
+/// Reads all options of a connector; unknown names are refused.
 pub(super) fn connect(options: &Bound<'_, PyDict>) -> PyResult<ConnectOptions> {
     let mut made = ConnectOptions::default();
     set_all(&mut made, Uses::CONNECT, options)?;
     Ok(made)
 }
 
-/// All options of a listener; names that are none are refused.
+/// Reads all options of a listener; unknown names are refused.
 pub(super) fn listen(options: &Bound<'_, PyDict>) -> PyResult<ListenOptions> {
     let mut made = ListenOptions::default();
     let mut others = set(&mut made, Uses::LISTEN, options)?;
@@ -98,7 +98,7 @@ pub(super) fn listen(options: &Bound<'_, PyDict>) -> PyResult<ListenOptions> {
     Ok(made)
 }
 
-/// Further endpoints: for each name its parameters, the defaults where it sets none.
+/// Further endpoints: each name with its parameters, the defaults if it sets none.
 fn endpoints(value: &Bound<'_, PyAny>) -> PyResult<Vec<EndpointConfig>> {
     if value.is_none() {
         return Ok(Vec::new());

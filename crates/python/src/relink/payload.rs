@@ -27,8 +27,8 @@ pub(crate) struct RelinkMessage {
     content: Content,
 }
 
-/// What was copied out of the input is copied on to Python at once, and let go; what is a part of the input
-/// stays there until it is asked for.
+/// A payload that was copied out of the input is copied on to Python at once, and dropped; a payload that is a part
+/// of the input stays there until it is asked for.
 enum Content {
     Copied(Py<PyBytes>),
     Held(Box<Payload>),
@@ -44,7 +44,7 @@ impl Content {
 }
 
 impl RelinkMessage {
-    /// Refuses one that came over another link: what it names there is another message.
+    /// Refuses a message that came over another link: its channel and number name another message there.
     pub(super) fn check_link(&self, py: Python<'_>, link: u64) -> PyResult<()> {
         if self.link == link {
             return Ok(());
@@ -103,8 +103,8 @@ pub(super) fn messages(
     PyList::new(py, made)
 }
 
-/// A message refers to bytes alone: it is in no cycle, and Python's collector, which would look at each of a
-/// batch several times, need not know it.
+/// A message refers to bytes alone, so it is in no cycle, and Python's collector need not know it; the collector
+/// would look at each message of a batch several times.
 #[allow(unsafe_code)] // there is no safe form
 fn untrack(message: &Bound<'_, RelinkMessage>) {
     // SAFETY: a living object of a type with a collector's head, as each class made here has; untracking is
@@ -193,7 +193,7 @@ impl RelinkPart {
         let bytes = &slf.get().bytes;
         let len = ffi::Py_ssize_t::try_from(bytes.len())?;
         let start = bytes.as_ptr().cast_mut().cast();
-        // SAFETY: the view keeps `slf` alive, which is frozen and owns the bytes; it is made read-only.
+        // SAFETY: the view keeps `slf` alive; `slf` is frozen and owns the bytes; the view is made read-only.
         let filled = unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start, len, 1, flags) };
         if filled == 0 {
             Ok(())

@@ -1,4 +1,4 @@
-//! How far a message that was sent has come.
+//! The progress of a message that was sent.
 
 use ackline::relink::{Outcome, Receipt};
 use pyo3::prelude::*;
@@ -34,7 +34,7 @@ impl RelinkReceipt {
             _ => return Err(errors::usage("stage", "there is no such stage")),
         };
         Ok(async move {
-            // What is there is asked for afterwards, also an error.
+            // The caller takes the result afterwards, also an error.
             match stage {
                 Stage::Kept => drop(receipt.kept().await),
                 Stage::Received => drop(receipt.received().await),
@@ -85,7 +85,7 @@ impl RelinkReceipt {
         }))
     }
 
-    /// Raises why nothing more is heard of it, if that is so.
+    /// Raises the reason if nothing more will be heard of the message.
     fn check(&self) -> PyResult<()> {
         self.receipt
             .get()?

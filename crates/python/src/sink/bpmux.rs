@@ -1,6 +1,6 @@
-//! Rows to a bpmux receiver: each task opens one sink, whose close says how many rows there were. A task is done
-//! when that close is acknowledged. Where its connection is lost before, all rows go again over another one, in a
-//! sink with the same opening: a receiver recognises them by that and their numbers.
+//! Rows to a bpmux receiver: each task opens one sink and closes it with the number of its rows. A task is done when
+//! that close is acknowledged. If its connection is lost before, all rows are sent again over another one, in a sink
+//! with the same opening: a receiver recognises them by the opening and by their numbers.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -50,7 +50,7 @@ impl Given {
     }
 }
 
-/// What rows go to.
+/// A connection and the sink on it that the rows are sent on.
 struct Going {
     connection: Connection,
     sink: Sink,
@@ -58,11 +58,11 @@ struct Going {
     sent: u64,
 }
 
-/// How far a partition is.
+/// The progress of a partition.
 #[derive(Default)]
 struct Task {
     going: Option<Going>,
-    /// Rows that are not acknowledged, from the first one on that may have to be sent again.
+    /// Rows that are not acknowledged, from the first one that may have to be sent again.
     rows: Vec<Bytes>,
     bytes: usize,
     /// Rows before these: they were too many to be kept, and nothing can be sent again.
@@ -88,7 +88,7 @@ impl BpmuxRows {
         })
     }
 
-    /// Raises what a sink with these options would raise, without connecting.
+    /// Raises the errors of these options, as a sink would, without connecting.
     #[staticmethod]
     fn check(url: &str, options: &Bound<'_, PyDict>, schema: &Bound<'_, PyAny>) -> PyResult<()> {
         Given::of(url, options)?.source.check(schema)
@@ -142,7 +142,7 @@ impl BpmuxRows {
     }
 }
 
-/// Why a step came to nothing.
+/// The reason why a step failed.
 enum Failed {
     /// The connection is lost: the rows may go over another one.
     Lost(String),
@@ -173,8 +173,8 @@ impl Task {
 }
 
 impl BpmuxRows {
-    /// The outcome of `step`, which is done again with a new connection as long as stall and the rows that are
-    /// kept allow it.
+    /// Returns the outcome of `step`. It is repeated with a new connection as long as the stall timer and the kept
+    /// rows allow it.
     fn until_done<T>(
         &self,
         py: Python<'_>,
@@ -207,7 +207,7 @@ impl BpmuxRows {
         }
     }
 
-    /// Sends the rows that were not sent on this connection, which is made if need be.
+    /// Sends the rows that were not sent on this connection; connects first if needed.
     fn bring(&self, py: Python<'_>, task: &mut Task) -> Result<(), Failed> {
         let mut going = match task.going.take() {
             Some(going) => going,
@@ -259,7 +259,7 @@ impl BpmuxRows {
             .get_or_insert_with(|| self.given.source.stall_timer(0))
     }
 
-    /// Waits as long as payloads leave, and for `timeout` when none does that did not leave before.
+    /// Waits as long as payloads leave, and for `timeout` when no payload leaves that did not leave before.
     fn wait<T: Send>(
         &self,
         py: Python<'_>,
@@ -279,12 +279,12 @@ impl BpmuxRows {
             | Error::Tls { .. }
             | Error::Cancelled(_)
             | Error::Ended(End::Protocol(_)) => Failed::Raised(self.failed(error)),
-            // Also that it is over, which may be told as a call's refusal.
+            // This includes the end of the connection, which may be reported as a call's refusal.
             _ => Failed::Lost(error.to_string()),
         })
     }
 
-    /// A task's end, with what is not acknowledged; options that cannot be used as they are.
+    /// The error that ends a task, with the unacknowledged rows; an error of the options is raised as it is.
     fn failed(&self, error: Error) -> PyErr {
         match error {
             Error::Url(_) | Error::Tls { .. } => raised(error),

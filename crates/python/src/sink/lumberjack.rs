@@ -31,7 +31,7 @@ impl Given {
         let mut sender = SenderOptions::default();
         options::set_all(&mut sender, Uses::CONNECT, &rest)?;
         if !has_read_timeout {
-            // So that a host that is silent is left to others, and in time.
+            // With this, a silent host is given up for other hosts, and in time.
             let stall = source.timeout / 2;
             let read = sender.writer.read_timeout.map(|time| time.min(stall));
             sender.writer.read_timeout = read;
@@ -64,7 +64,7 @@ impl LumberjackSink {
         })
     }
 
-    /// Raises what a sink with these options would raise, without connecting.
+    /// Raises the errors of these options, as a sink would, without connecting.
     #[staticmethod]
     fn check(url: &str, options: &Bound<'_, PyDict>, schema: &Bound<'_, PyAny>) -> PyResult<()> {
         let given = Given::of(options)?;
@@ -113,7 +113,7 @@ impl LumberjackSink {
         }
     }
 
-    /// Cut so that each piece is a window at the most; an event that is larger stands alone.
+    /// Cuts the events so that each piece is at most a window; a larger event stands alone.
     fn windows(&self, payloads: Vec<Bytes>) -> Vec<Vec<Bytes>> {
         let sender = &self.given.sender;
         let new = || WindowRoom::new(sender.batch_events.into(), sender.batch_bytes);
@@ -176,7 +176,7 @@ fn acknowledged(sender: &Sender) -> u64 {
     stats.accepted.saturating_sub(stats.unacknowledged)
 }
 
-/// What two hosts may have in flight, and as much again: every task has a buffer of its own.
+/// Bounds the buffer to twice the windows that two hosts may have in flight: every task has a buffer of its own.
 fn bound_buffer(options: &mut SenderOptions) {
     let windows = u64::try_from(options.writer.max_in_flight).unwrap_or(u64::MAX);
     let windows = windows.saturating_add(1).saturating_mul(4);

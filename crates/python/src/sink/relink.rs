@@ -1,8 +1,8 @@
-//! Rows to a Relink receiver, one transaction for each task: it is done when the receiver has all of them and
-//! has handed nothing on; another process, the driver, commits what the tasks have prepared, or rolls it back.
+//! Rows to a Relink receiver, one transaction for each task: it is done when the receiver has all rows and has handed
+//! none of them on; another process, the driver, commits the prepared rows of the tasks, or rolls them back.
 //!
-//! A transaction is on one channel, so that it is committed whole or not at all. The receiver is asked for its
-//! limits before the first row: what does not fit is refused here, by the limit and its option.
+//! A transaction is on one channel, so that it is committed whole or not at all. The receiver is asked for its limits
+//! before the first row: rows that do not fit are refused here, and the error names the limit and its option.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -83,11 +83,11 @@ impl Given {
     }
 }
 
-/// The limits of a transaction, and whose they are.
+/// The limits of a transaction, and the side that sets each.
 #[derive(Debug, Clone, Copy)]
 struct Room {
     rows: u64,
-    /// The limit of the rows is this side's: the option, or what receivers take by default.
+    /// The limit of the rows is this side's: the option, or the receivers' default.
     is_own: bool,
     /// Bytes, with [`ROW_BYTES`] for each row.
     bytes: u64,
@@ -140,7 +140,7 @@ impl RelinkSink {
         })
     }
 
-    /// Raises what a sink with these options would raise, without connecting.
+    /// Raises the errors of these options, as a sink would, without connecting.
     #[staticmethod]
     fn check(url: &str, options: &Bound<'_, PyDict>, schema: &Bound<'_, PyAny>) -> PyResult<()> {
         Given::of(url, options)?.source.check(schema)
@@ -186,8 +186,8 @@ impl RelinkSink {
         Ok(())
     }
 
-    /// Commits what tasks have prepared, given by their partitions; all of it or, where it is known before that
-    /// some cannot be, nothing.
+    /// Commits the rows that tasks have prepared, given by their partitions: all of them or, if it is known before
+    /// that some cannot be committed, none.
     #[staticmethod]
     fn commit(
         py: Python<'_>,
@@ -198,7 +198,7 @@ impl RelinkSink {
         let (given, partitions, states) = asked(url, options, prepared)?;
         let stall = given.source.timeout;
         let committing = relink::commit_all(url, &given.connect, &states, stall);
-        // Without a time there is always an answer; none would be no commit.
+        // Without a timeout there is always an answer; no answer would mean no commit.
         let fates = runtime::block_on(py, None, committing)?;
         let fates = fates.ok_or_else(|| errors::timeout("nothing is known of the commits"))?;
         match not_committed(url, &partitions, &fates) {
@@ -207,7 +207,7 @@ impl RelinkSink {
         }
     }
 
-    /// Rolls back what tasks have prepared, as far as the receiver still has it: how many.
+    /// Rolls back the rows that tasks have prepared, as far as the receiver still has them; returns how many.
     #[staticmethod]
     fn roll_back(
         py: Python<'_>,
@@ -223,7 +223,7 @@ impl RelinkSink {
 }
 
 impl RelinkSink {
-    /// The link, which the first row makes, and what the receiver takes on it.
+    /// Returns the link, which the first row makes, and the limits of the receiver on it.
     fn link(&self, py: Python<'_>) -> PyResult<(Link, Room)> {
         if let Some(link) = self.sent.lock()?.link.clone() {
             return Ok(link);
@@ -276,7 +276,7 @@ impl RelinkSink {
         self.is_welcome(link)
     }
 
-    /// Refuses more than one transaction may have: nobody ever sees a part of it.
+    /// Refuses more rows than one transaction may have; nobody ever sees a part of it.
     fn fits(&self, room: Room, rows: u64, bytes: u64) -> PyResult<()> {
         let too_much = if rows > room.rows && room.is_own {
             let own = match self.given.batch_events {
@@ -317,7 +317,7 @@ impl RelinkSink {
         Err(errors::usage("rows", &text))
     }
 
-    /// Fails as soon as the receiver tells that it does not take the transaction.
+    /// Fails as soon as the receiver reports that it does not take the transaction.
     fn is_welcome(&self, link: &Link) -> PyResult<()> {
         let Some(reason) = link.told().refused else {
             return Ok(());
@@ -351,7 +351,8 @@ impl RelinkSink {
         state.map_err(|error| self.failed(error, "rows are not received"))
     }
 
-    /// A task's end: the caller's mistakes as they are, anything else with what was not done.
+    /// The error that ends a task: the caller's mistakes are raised as they are, other errors with the uncommitted
+    /// rows.
     fn failed(&self, error: Error, what: &str) -> PyErr {
         if error.is_usage() || matches!(error, Error::Url(_) | Error::Tls { .. }) {
             return raised(error);
@@ -364,7 +365,7 @@ impl RelinkSink {
     }
 }
 
-/// What the driver decides on: with which options, whose partitions, and their states.
+/// Reads the driver's arguments: the options, the partitions, and their states.
 fn asked(
     url: &str,
     options: &Bound<'_, PyDict>,
@@ -374,7 +375,7 @@ fn asked(
     Ok((Given::of(url, options)?, partitions, states))
 }
 
-/// The receiver's limits, which it tells before it answers; none, if it is one that tells nothing.
+/// The receiver's limits, which it sends before its answer; none, if the receiver sends no limits.
 async fn limits_of(link: &Link) -> Result<Told, Error> {
     loop {
         match link.ping(None).await {
@@ -396,7 +397,7 @@ fn done(link: &Link) -> u64 {
     u64::MAX - unsent
 }
 
-/// What is to be said where not everything was committed.
+/// The text of the error when not everything was committed.
 fn not_committed(url: &str, partitions: &[u64], fates: &[Fate]) -> Option<String> {
     let (mut done, mut said) = (0, Vec::new());
     let mut others = 0;
@@ -439,7 +440,7 @@ fn not_committed(url: &str, partitions: &[u64], fates: &[Fate]) -> Option<String
     Some(text)
 }
 
-/// Of the rows that were read of a partition.
+/// The text for the rows read of a partition, none of which is committed.
 fn none_of(read: u64, place: &str) -> String {
     match read {
         0 => format!("no row{place} is committed"),
@@ -452,7 +453,7 @@ fn shown(url: &str) -> String {
     Target::parse(url).map_or_else(|_| String::new(), |target| target.shown())
 }
 
-/// Rows of a transaction where a receiver does not tell how many it takes: the default of Relink's
+/// Rows of a transaction if a receiver does not tell its limit: the default of Relink's
 /// `receive_window`.
 const BATCH_EVENTS: u64 = 65_536;
 /// Half of all numbers of messages: a window has no more.
@@ -461,7 +462,7 @@ const MOST_EVENTS: u32 = 0x7fff_ffff;
 const ROW_BYTES: u64 = MESSAGE_BYTES as u64;
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 const BATCH_BYTES: u64 = 256 << 20;
-/// What receivers take by default (`max_message_bytes`).
+/// The receivers' default for the bytes of a message (`max_message_bytes`).
 const MOST_ROW_BYTES: usize = 1 << 30;
 /// Rows and bytes that are encoded at once.
 const STEP: Step = Step {
@@ -470,7 +471,7 @@ const STEP: Step = Step {
 };
 /// The longest wait between two attempts to connect again: a task has its own stall.
 const RECONNECT_MAX: Duration = Duration::from_secs(5);
-/// How long a rollback tries to reach the receiver: what it cannot reach expires there.
+/// Time in which a rollback tries to reach the receiver: a transaction that it cannot reach expires there.
 const ABORT_PATIENCE: Duration = Duration::from_secs(5);
-/// Partitions that an error names.
+/// Most partitions that an error names.
 const MOST_SAID: usize = 5;

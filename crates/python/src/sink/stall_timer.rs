@@ -1,8 +1,8 @@
-//! The wait of a task for its receiver: as long as more and more is done, and for the timeout when nothing is.
+//! The wait of a task for its receiver: it goes on as long as progress is made, and for the timeout without progress.
 
 use std::time::{Duration, Instant};
 
-/// The time since anything was done.
+/// The time since the last progress.
 pub(super) struct StallTimer {
     timeout: Duration,
     most: u64,
@@ -10,7 +10,7 @@ pub(super) struct StallTimer {
 }
 
 impl StallTimer {
-    /// Begins now, with so much done.
+    /// Begins now, with `done` as the progress so far.
     pub(super) const fn new(timeout: Duration, now: Instant, done: u64) -> Self {
         Self {
             timeout,
@@ -19,7 +19,7 @@ impl StallTimer {
         }
     }
 
-    /// Begins the timeout again: nothing was waited for until now.
+    /// Begins the timeout again, because nothing was waited for until now.
     pub(super) const fn renew(&mut self, now: Instant) {
         self.since = now;
     }
@@ -30,7 +30,7 @@ impl StallTimer {
         self.timeout.saturating_sub(waited)
     }
 
-    /// Whether the timeout has passed since more was done than ever before: work that is done again is no progress.
+    /// Whether the timeout has passed since more was done than ever before: repeated work is no progress.
     pub(super) fn is_over(&mut self, now: Instant, done: u64) -> bool {
         if done > self.most {
             (self.most, self.since) = (done, now);
