@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def _log_to_stderr(level: str) -> None:
-    """Shows what the logger `ackline` is told; what users must know is on standard output too."""
+    """Shows the records of the logger `ackline`; the essential ones are on standard output too."""
     logger = logging.getLogger("ackline")
     try:
         logger.setLevel(level.upper())

@@ -1,4 +1,4 @@
-"""The commands and where they are."""
+"""The commands and their modules."""
 
 from typing import Annotated
 
@@ -29,7 +29,7 @@ def options(
     ] = False,
 ) -> None:
     """Lossless message links: receive, keep durably, then acknowledge."""
-    del version  # its callback has answered
+    del version  # its callback has printed the version
 
 
 app.command("receive")(receive.receive)

@@ -1,4 +1,4 @@
-"""How far a sending is."""
+"""The progress of a sending."""
 
 from pathlib import Path
 from typing import Self
@@ -30,5 +30,5 @@ class Bar:
         self._progress.live.stop()
 
     def show(self, sent_bytes: int, acked: int) -> None:
-        """Shows these numbers."""
+        """Shows the bytes sent and the events acknowledged."""
         self._progress.update(self._task, completed=sent_bytes, acked=f"{acked:,}")

@@ -30,17 +30,17 @@ from ackline.exceptions import (
 __all__ = ["call"]
 
 _CLOSED = 3
-"""Exit code: the peer has closed the request without a response, or refuses all."""
+"""Exit code: the peer has closed the request without a response, or refuses all requests."""
 _UNREACHED = 69
-"""Exit code: nobody could be reached (EX_UNAVAILABLE)."""
+"""Exit code: no peer could be reached (EX_UNAVAILABLE)."""
 _LATE = 124
-"""Exit code: no response in time, as of timeout(1)."""
+"""Exit code: no response in time, like timeout(1)."""
 _LEAST = 0.1
-"""Seconds for a peer that answers, however little --timeout leaves."""
+"""Least seconds that a peer has to answer, even if --timeout leaves less."""
 _LONGEST = 1e9
 """Seconds of the longest --timeout, some 30 years."""
 _GOODBYE = 1.0
-"""Seconds for the end of a connection whose response is there, or not wanted any more."""
+"""Seconds for the end of a connection after the response, or after the request was given up."""
 
 
 def call(  # noqa: PLR0913, PLR0917 (each is an option of the command)
@@ -127,7 +127,7 @@ def _answer(url: str, asked: bytes, options: dict[str, Any], until: float) -> by
             raise RequestClosed(str(error), connection.sink.cancelled or b"") from None
         raise
     finally:
-        # With it the end of a request that nobody waits for any more.
+        # This reports the end of a request that nobody waits for any more.
         with suppress(AcklineError):
             connection.shutdown(timeout=_GOODBYE)
         connection.abort()
@@ -142,12 +142,12 @@ def _connected(url: str, options: dict[str, Any], until: float) -> bpmux.Connect
         raise _Unreached(str(error)) from None
 
 
-class _Unreached(AcklineError):  # noqa: N818 (what became of it)
-    """Nobody could be reached."""
+class _Unreached(AcklineError):  # noqa: N818 (an outcome)
+    """No peer could be reached."""
 
 
 class _Stopped(BaseException):
-    """A signal asked for the end."""
+    """A signal requested the end."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(number).name}")
@@ -173,7 +173,7 @@ def _payload(text: str) -> bytes:
 
 
 class _Told:
-    """How the command ends."""
+    """The output and the exit code at the end of the command."""
 
     def __init__(self, *, as_json: bool, seconds: Callable[[], float]) -> None:
         self._as_json = as_json
@@ -197,14 +197,14 @@ class _Told:
             self._line("failed", code=code, message=message)
         fail(message, exit_code)
 
-    def _line(self, event: str, **members: Any) -> None:  # noqa: ANN401 (whatever JSON has)
+    def _line(self, event: str, **members: Any) -> None:  # noqa: ANN401 (any JSON value)
         line = {"event": event} | members | {"seconds": self._seconds()}
         sys.stdout.write(json.dumps(line) + "\n")
         sys.stdout.flush()
 
 
 def _shown(payload: bytes) -> dict[str, Any]:
-    """A payload as text, or in hex where it is none."""
+    """Returns a payload as text, or as hex if it is no text."""
     try:
         shown = {"payload": payload.decode()}
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""`ackline spool consumers …`: who holds a spool's events, and moving that by hand."""
+"""`ackline spool consumers …`: consumers that hold a spool's events, and moves of their marks."""
 
 import sys
 import time
@@ -34,7 +34,7 @@ def rows(spool: Spool, consumers: list[Consumer]) -> list[dict[str, Any]]:
     durable, now = spool.durable(), time.time()
     found = []
     for consumer in consumers:
-        # After a power failure a mark may stand above what the next receiver will recover.
+        # After a power failure a mark may be above the events that the next receiver recovers.
         lag = spool.lag(min(consumer.committed, durable))
         age = 0.0 if lag.oldest is None else max(0.0, now - lag.oldest.timestamp())
         found.append(
@@ -163,7 +163,7 @@ def _tell_skipped(name: str, skipped: int) -> None:
 
 
 def _consumers(spool: Spool) -> list[Consumer]:
-    """Those whose files can be read: `rm` is what helps where one cannot."""
+    """Consumers with readable files: `rm` helps when a file cannot be read."""
     try:
         return spool.consumers()
     except SpoolError:

@@ -23,17 +23,17 @@ __all__ = ["decode"]
 
 _CHUNK = 1 << 16
 _WIDTH = 8
-"""Bytes on one line of annotated hex: what everything of Relink is aligned to."""
+"""Bytes on one line of annotated hex: the alignment of everything in Relink."""
 _ROWS = 16
 """Lines of annotated hex for one field; the rest is counted."""
 _IDS = {"channel_ids"}
-"""Members that are always shown as hex, as the option that names one takes it."""
+"""Members that are always shown as hex, in the form that the option naming one takes."""
 _SHOWN = 48
 """Bytes of one value in the table."""
 _NO_TEXT = ("Cc", "Cn", "Co", "Cs")
-"""What no text has: control characters, and what is no character of Unicode's."""
+"""Categories that no text has: control characters, and code points that are no characters."""
 _CONTROLS = "\t\n\r\x1b"
-"""But these a text may have."""
+"""Control characters that a text may have all the same."""
 _LISTED = 8
 """Values of one list in the table."""
 _Frame = tuple[int, str, bytes, dict[str, Any], list[tuple[int, str]]]
@@ -90,7 +90,7 @@ def decode(  # noqa: PLR0913, PLR0917 (an argument for each option)
 
 
 def _refused(error: UsageError, protocol: str, options: dict[str, int]) -> str:
-    """What is wrong with the command line, by the names of its options."""
+    """Returns the error of the command line, with the names of its options."""
     if error.code != "unknown_option":
         return as_written(error, inspect.signature(decode).parameters)
     unknown = next(name for name in options if f'"{name}"' in str(error))
@@ -98,7 +98,7 @@ def _refused(error: UsageError, protocol: str, options: dict[str, int]) -> str:
 
 
 def _run(inspector: _core.Inspector, content: Iterator[bytes], printed: "_Json | _Table") -> bool:
-    """Prints all frames; whether they were whole and sound to the end."""
+    """Prints all frames; returns whether they were whole and sound to the end."""
     frames = 0
     try:
         for chunk in content:
@@ -114,7 +114,7 @@ def _run(inspector: _core.Inspector, content: Iterator[bytes], printed: "_Json |
 
 
 def _content(file: str, *, from_hex: bool) -> Iterator[bytes]:
-    """The capture in chunks."""
+    """Yields the capture in chunks."""
     try:
         if file == "-":
             chunks = _chunks(standard_input())
@@ -128,7 +128,7 @@ def _content(file: str, *, from_hex: bool) -> Iterator[bytes]:
 
 
 def _opened(file: str) -> BinaryIO:
-    """The capture; a file that cannot be opened is a wrong command line."""
+    """Opens the capture; a file that cannot be opened is an error of the command line."""
     try:
         return Path(file).open("rb")
     except OSError as error:
@@ -141,7 +141,7 @@ def _chunks(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _digits(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """The bytes that hex text stands for, line by line."""
+    """Yields the bytes of hex text, line by line."""
     line: list[str] = []
     lines = 1
     for chunk in chunks:
@@ -155,7 +155,7 @@ def _digits(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _bytes(text: str, first: int) -> bytes:
-    """The bytes of whole lines, the first of which has that number."""
+    """Returns the bytes of whole lines; `first` is the number of the first line."""
     try:
         return _of_hex(text)
     except ValueError:
@@ -170,7 +170,7 @@ def _of_hex(text: str) -> bytes:
 
 
 def _check_line(line: str, number: int) -> None:
-    """Ends the command if the line is no hex, with what of it is not."""
+    """Ends the command if the line is no hex, and names the wrong part of the line."""
     try:
         _of_hex(line)
     except ValueError:
@@ -205,7 +205,7 @@ def _text(error: ProtocolError) -> str:
 
 
 def _plain(frame: _Frame) -> dict[str, Any]:
-    """A frame as JSON takes it: bytes are hex."""
+    """Returns a frame in the form for JSON: bytes are hex."""
     offset, name, content, members, _ = frame
     head = {"offset": offset, "length": len(content), "type": name}
     return head | {name: _hex(value) for name, value in members.items()}
@@ -253,7 +253,7 @@ class _Table:
 
 
 class _Annotated(_Table):
-    """Hex, and what each byte is for."""
+    """Hex, with the meaning of each byte."""
 
     def frame(self, frame: _Frame, indent: str = "") -> None:
         offset, name, content, members, spans = frame
@@ -278,9 +278,9 @@ class _Annotated(_Table):
 
 
 def _as_text(value: bytes) -> str | None:
-    """The beginning of a text as JSON escapes it; None of what is none."""
+    """Returns the beginning of a text, escaped as in JSON; None if it is no text."""
     try:
-        # A character may go beyond the beginning.
+        # A character may extend beyond the beginning.
         head = getincrementaldecoder("utf-8")().decode(value[:_SHOWN], final=len(value) <= _SHOWN)
     except UnicodeDecodeError:
         return None
@@ -289,7 +289,7 @@ def _as_text(value: bytes) -> str | None:
 
 
 def _short(value: Any, *, is_id: bool) -> str:  # noqa: ANN401 (any member)
-    """A value that fits into a line. Nothing that the peer sent reaches the terminal as it is."""
+    """Returns a value that fits into a line; bytes from the peer reach a terminal only escaped."""
     if isinstance(value, bytes):
         more = f"…({len(value)} bytes)" if len(value) > _SHOWN else ""
         text = None if is_id else _as_text(value)

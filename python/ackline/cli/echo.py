@@ -1,4 +1,4 @@
-"""What `ackline serve --echo` does with a connection: everything that is sent comes back."""
+"""The server of `ackline serve --echo`: it sends back everything that a connection receives."""
 
 import asyncio
 from collections import Counter
@@ -27,7 +27,7 @@ from ackline.exceptions import AcklineError, ProtocolError
 __all__ = ["EchoServer"]
 
 _STOPS = b"the server stops"
-"""Why everything ends when the server does."""
+"""The reason that is sent when the server stops and everything ends."""
 _NAMED = (
     "max_payload_bytes",
     "max_entities",
@@ -37,26 +37,26 @@ _NAMED = (
 )
 """Options that a peer's refusal may name."""
 _BATCH = 1024
-"""Messages that are taken at once, as far as `receive_many` hands out so many bytes."""
+"""Most messages that are taken at once; `receive_many` also bounds their bytes."""
 _ROOM = 8
-"""One part of so many of the memory is beside it for what has not gone back."""
+"""Divisor of the memory: the part beside it for bytes that have not gone back."""
 _OPEN_ROOM = 4
-"""And one of so many for what is open, which takes `_OPEN_BYTES` each."""
+"""Divisor of the memory: the part for open entities, which take `_OPEN_BYTES` each."""
 _OPEN_BYTES = 8 << 10
 _OPEN_OWN = 8
-"""Sinks, streams and duplexes that a connection may have open however many others have."""
+"""Sinks, streams and duplexes that a connection may always have open, whatever others have."""
 _TURN = 64
-"""What is taken of a connection before all else has its turn."""
+"""Arrivals that are taken from a connection before all others have their turn."""
 
 
 class EchoServer:
     """Serves the connections of listeners.
 
     Args:
-        listeners: Where they come from.
-        output: Is told who is refused.
-        memory: Bytes of received payload that the listeners hold. An eighth of it is beside it
-            for what is to go back, twice that at the most, and a quarter for what is open.
+        listeners: The listeners whose connections it serves.
+        output: The output that reports refused connections.
+        memory: Bytes of received payload that the listeners hold. An eighth of it is added for
+            bytes that are to go back, at most twice that, and a quarter for open entities.
     """
 
     def __init__(self, listeners: list[Listener], output: Output, memory: int) -> None:
@@ -71,7 +71,7 @@ class EchoServer:
         self._turned_away: Counter[str] = Counter()
 
     async def accept(self) -> None:
-        """Serves who connects, until the listeners are closed.
+        """Serves every connection, until the listeners are closed.
 
         Raises:
             TransportError: A listener is broken.
@@ -81,7 +81,7 @@ class EchoServer:
                 tasks.create_task(self._accept(listener))
 
     async def stop(self) -> None:
-        """Accepts no more, ends everything that is open in good order, and waits until it has."""
+        """Accepts no more, ends everything that is open in good order, and waits for these ends."""
         for listener in self._listeners:
             await listener.close()
         ends = [_quietly(_end(one)) for one in self._open]
@@ -95,13 +95,13 @@ class EchoServer:
             await asyncio.wait(self._serving)
 
     def abort(self) -> int:
-        """Ends at once what is left: how many connections."""
+        """Ends the remaining connections at once; returns how many."""
         for connection in self._connections:
             connection.abort()
         return len(self._connections)
 
     def stats(self) -> dict[str, Any]:
-        """The members of a `stats` line."""
+        """Returns the members of a `stats` line."""
         counts = self._counts
         names = ("served", "requests", "sinks", "streams", "duplexes", "messages", "bytes")
         told: dict[str, Any] = {"connections": len(self._connections)}
@@ -113,7 +113,7 @@ class EchoServer:
         return told
 
     def look(self) -> None:
-        """Tells who was turned away since the last time."""
+        """Reports the connections that were turned away since the last time."""
         now: Counter[str] = Counter()
         for listener in self._listeners:
             now.update(listener.stats()["turned_away"])
@@ -137,7 +137,7 @@ class EchoServer:
                 top = self._copy(connection, connection.stream, connection.sink)
                 tasks.create_task(_quietly(top))
                 await _quietly(self._take(connection, tasks))
-            # What the peer did wrong is told here, whenever it was.
+            # This raises an error of the peer's, even if it was made before.
             await connection.shutdown()
         except ProtocolError as error:
             self._counts["refused"] += 1
@@ -152,11 +152,11 @@ class EchoServer:
             self._connections.discard(connection)
 
     async def _take(self, connection: Connection, tasks: asyncio.TaskGroup) -> None:
-        """Takes what the peer begins, as long as there is room for it."""
+        """Takes the peer's arrivals, as long as there is room for them."""
         taken = 0
         async for incoming in connection:
             if connection.is_ended:
-                # Nothing can go back, and thousands may have been opened before.
+                # Nothing can be sent back, and thousands may have been opened before.
                 return
             if isinstance(incoming, Request):
                 self._answer(incoming)
@@ -167,21 +167,21 @@ class EchoServer:
             await self._room.wait(connection)
             taken += 1
             if taken % _TURN == 0:
-                # Where more is there already, nothing else makes this wait.
+                # If more arrivals are there already, nothing else makes this loop wait.
                 await asyncio.sleep(0)
 
     def _closed(self, connection: Connection, _: asyncio.Task[None]) -> None:
         self._places.give_back(connection)
 
     def _ends(self, connection: Connection) -> None:
-        """Nothing waits any more on behalf of a connection that has ended."""
+        """Ends all waits on behalf of a connection that has ended."""
         self._room.wake(connection)
         self._places.wake(connection)
 
     def _answer(self, request: Request) -> None:
         self._counts["requests"] += 1
         self._counts["bytes"] += len(request.payload)
-        # The answer may not be wanted any more.
+        # The peer may not want the answer any more.
         with suppress(AcklineError):
             request.respond(request.payload)
 
@@ -219,7 +219,7 @@ class EchoServer:
     async def _copy(
         self, connection: Connection, read: Stream | Duplex, write: Sink | Duplex
     ) -> None:
-        """Sends back what comes, until no more can come."""
+        """Sends back every message, until no more can come."""
         part = self._room.part(connection)
         try:
             while True:
@@ -236,7 +236,7 @@ class EchoServer:
             part.end()
 
     async def _repeat(self, connection: Connection, sink: Sink, payload: bytes) -> None:
-        """Sends what a stream was opened with once, and closes it."""
+        """Sends the opening payload of a stream once, and closes the stream."""
         part = self._room.part(connection)
         part.take(len(payload))
         try:
@@ -278,7 +278,7 @@ async def _end(one: Stream | Duplex) -> None:
 
 
 async def _quietly(serving: Coroutine[Any, Any, None]) -> None:
-    """What the peer or the connection ends is over, and that is all."""
+    """Ignores an error of the peer or of the connection: it only ends `serving`."""
     try:
         await serving
     except AcklineError:

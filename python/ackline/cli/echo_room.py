@@ -1,4 +1,4 @@
-"""The bytes that `ackline serve --echo` is to send back, and the places for what is open."""
+"""The bytes that `ackline serve --echo` is to send back, and the places for open entities."""
 
 import asyncio
 from collections import Counter
@@ -10,19 +10,19 @@ from ackline.aio.bpmux import Connection, Duplex, Sink
 __all__ = ["EchoRoom", "OpenPlaces", "Part"]
 
 _MUCH = 2
-"""So many times the limit is the most that is held, by more than one connection."""
+"""Multiple of the limit that all connections together may hold, if there are several."""
 
 
 class EchoRoom:
     """The bytes that were taken and have not gone back.
 
     While there are too many, a connection may take one message more only if it holds nothing: each
-    goes on as fast as its own peer takes. Once there are twice as many, the connection that holds
-    the most is ended.
+    connection goes on at the rate of its own peer. Once there are twice as many, the connection
+    that holds the most is ended.
 
     Args:
         most: Bytes that may be held.
-        end: Ends a connection, which holds so many bytes.
+        end: The function that ends a connection; it is given the bytes that the connection holds.
     """
 
     def __init__(self, most: int, end: Callable[[Connection, int], None]) -> None:
@@ -33,29 +33,29 @@ class EchoRoom:
         self._waiting: dict[Connection, asyncio.Event] = {}
 
     async def wait(self, connection: Connection) -> bool:
-        """Waits until something of a connection may be taken, or it has ended.
+        """Waits until a message of a connection may be taken, or the connection has ended.
 
-        It is to be taken before anything else is awaited. A connection that holds nothing does not
+        Take the message before you await anything else. A connection that holds nothing does not
         wait.
 
         Returns:
-            Whether there is room: if not, one message may be taken.
+            Whether there is room; if not, one message may be taken.
         """
         while self._total >= self._most and connection in self._by and not connection.is_ended:
             await self._waiting.setdefault(connection, asyncio.Event()).wait()
         return self._total < self._most
 
     def wake(self, connection: Connection) -> None:
-        """Has what waits on behalf of a connection look again: it holds nothing, or has ended."""
+        """Wakes the wait of a connection, because the connection holds nothing, or has ended."""
         if look := self._waiting.pop(connection, None):
             look.set()
 
     def part(self, connection: Connection) -> "Part":
-        """What one half of a connection holds."""
+        """Returns the bytes held by one half of a connection."""
         return Part(self, connection)
 
     def add(self, connection: Connection, size: int) -> None:
-        """A connection holds so many bytes more; nothing of one that has ended is counted."""
+        """Adds to the bytes of a connection; bytes of an ended connection are not counted."""
         if not size or connection.is_ended:
             return
         self._by[connection] += size
@@ -63,11 +63,11 @@ class EchoRoom:
         while self._total > _MUCH * self._most and len(self._by) > 1:
             greediest = max(self._by, key=self._by.__getitem__)
             self._end(greediest, self._by[greediest])
-            # Its tasks let go of what it holds as they end.
+            # Its tasks release the bytes that it holds as they end.
             self.remove(greediest, self._by[greediest])
 
     def remove(self, connection: Connection, size: int) -> None:
-        """A connection holds so many bytes less; of one that was ended nothing is counted."""
+        """Subtracts from the bytes of a connection; for an ended connection it does nothing."""
         if not size or connection not in self._by:
             return
         self._by[connection] -= size
@@ -82,10 +82,10 @@ class EchoRoom:
 
 
 class OpenPlaces:
-    """What all connections have open at once.
+    """The entities that all connections have open at once.
 
-    A connection has a few places of its own. Of the others it has at most as many as are free: one
-    that wants all gets half, and the next one gets half of what is left.
+    A connection has a few places of its own. Of the shared places it has at most as many as are
+    free: a connection that wants all gets half, and the next one gets half of the rest.
 
     Args:
         most: Places that all connections share.
@@ -99,7 +99,7 @@ class OpenPlaces:
         self._waiting: dict[Connection, asyncio.Future[None]] = {}
 
     async def take(self, connection: Connection) -> None:
-        """Waits until the connection may open one more, or it has ended, and counts it."""
+        """Waits until the connection may open one more, or has ended, and counts it."""
         while not self._fits(connection) and not connection.is_ended:
             self._waiting[connection] = asyncio.get_running_loop().create_future()
             await self._waiting[connection]
@@ -107,19 +107,19 @@ class OpenPlaces:
         self._free -= self._open[connection] > self._own
 
     def give_back(self, connection: Connection) -> None:
-        """The connection has one less open."""
+        """Counts one open entity less for the connection."""
         self._free += self._open[connection] > self._own
         self._open[connection] -= 1
         if not self._open[connection]:
             del self._open[connection]
-        # It may have one of its own again. Of the others the longest wait comes first.
+        # The connection may have one of its own again. Of the others the longest wait comes first.
         self.wake(connection)
         fitting = (one for one in self._waiting if self._fits(one))
         if (one := next(fitting, None)) is not None:
             self.wake(one)
 
     def wake(self, connection: Connection) -> None:
-        """Has the connection look again."""
+        """Wakes the wait of the connection."""
         waiting = self._waiting.pop(connection, None)
         if waiting and not waiting.done():
             waiting.set_result(None)
@@ -130,11 +130,11 @@ class OpenPlaces:
 
 
 class Part:
-    """What one half holds: from when it was taken until everything of the half has left.
+    """The bytes that one half holds: from their receipt until all bytes of the half have left.
 
     Args:
-        room: Where it is counted.
-        connection: Whose half it is.
+        room: The room that counts the bytes.
+        connection: The connection that the half belongs to.
     """
 
     def __init__(self, room: EchoRoom, connection: Connection) -> None:
@@ -145,12 +145,12 @@ class Part:
         self._is_watched = False
 
     def take(self, size: int) -> None:
-        """So many bytes were taken."""
+        """Counts bytes that were taken."""
         self._taken += size
         self._room.add(self._connection, size)
 
     def sent(self, writer: Sink | Duplex, size: int) -> None:
-        """So many of them wait on this half, or have left."""
+        """Counts bytes that wait on this half, or have left."""
         self._sent += size
         if not self._is_watched:
             self._is_watched = True
@@ -161,7 +161,7 @@ class Part:
         self._give_back(self._sent)
 
     def end(self) -> None:
-        """Nothing of it is held any more."""
+        """Gives back all bytes of the half."""
         self._give_back(self._taken)
 
     def _give_back(self, size: int) -> None:

@@ -1,4 +1,4 @@
-"""How many files a command may have open."""
+"""The limit of open files of a command."""
 
 import resource
 
@@ -8,11 +8,11 @@ _OTHERS = 1_000
 """Open files beside connections, generously: a spool's, and peers that are being turned away."""
 
 _UNCLAIMED = 10
-"""One connection more for so many: those of proxies that wait for their PROXY header."""
+"""Connections for each extra one of a proxy that waits for its PROXY header."""
 
 
 def allow_files(connections: int) -> None:
-    """Raises the limit of open files for so many connections, as far as the system allows."""
+    """Raises the limit of open files for `connections`, as far as the system allows."""
     wanted = connections + connections // _UNCLAIMED + _OTHERS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY:

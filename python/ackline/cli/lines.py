@@ -1,4 +1,4 @@
-"""The lines of what is sent: read, looked at, and put together as windows."""
+"""The lines to be sent: reading them, checking them, and combining them as windows."""
 
 import json
 import os
@@ -14,11 +14,11 @@ from ackline.cli.terminal import say
 __all__ = ["SHOWN", "Lines", "Pipe", "Window"]
 
 SHOWN = 20
-"""Bad lines told one by one; the rest is counted."""
+"""Bad lines that are reported one by one; the rest is counted."""
 _SLACK = 4096
-"""White space around an event that is not counted."""
+"""Bytes of white space around an event that are not counted."""
 _LINGER = 1.0
-"""Seconds that a line of a pipe waits for others to go with."""
+"""Seconds that a line of a pipe waits for other lines of its window."""
 _CHUNK = 1 << 16
 
 
@@ -27,7 +27,7 @@ class Source(Protocol):
 
 
 class Pipe:
-    """What may pause between its lines."""
+    """A source that may pause between its lines."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -36,7 +36,7 @@ class Pipe:
         self._is_over = False
 
     def readline(self, most: int, /) -> bytes:
-        """A line with its end, `most` bytes of a longer one, nothing at the end of the input."""
+        """Returns a line with its end, `most` bytes of a longer one, or nothing at the end."""
         while (length := self._line(most)) is None:
             self._fill()
         line = bytes(self._held[:length])
@@ -45,7 +45,7 @@ class Pipe:
         return line
 
     def has_line(self, most: int, seconds: float) -> bool:
-        """Whether `readline` has something within this time."""
+        """Returns whether `readline` has something within this time."""
         deadline = time.monotonic() + seconds
         while self._line(most) is None:
             left = max(0.0, deadline - time.monotonic())
@@ -55,7 +55,7 @@ class Pipe:
         return True
 
     def _line(self, most: int) -> int | None:
-        """The length of the next line, once it is known."""
+        """Returns the length of the next line, once it is known."""
         found = self._held.find(b"\n", self._searched, most)
         if found >= 0:
             return found + 1
@@ -70,13 +70,13 @@ class Pipe:
 
 @dataclass(slots=True)
 class Window:
-    """Events that go together.
+    """Events that are sent together.
 
     Attributes:
-        events: They.
-        file_bytes: The bytes of the file up to the last one's end, from those before on.
-        first_line: The line of the first, from 1.
-        last_line: The line of the last.
+        events: The events.
+        file_bytes: The bytes of the file from the end of the window before to the last event's end.
+        first_line: The line of the first event, from 1.
+        last_line: The line of the last event.
     """
 
     events: list[bytes] = field(default_factory=list)
@@ -86,7 +86,7 @@ class Window:
 
 
 class Lines:
-    """The events of a file: what was read, and which lines cannot be sent."""
+    """The events of a file, the count of lines read, and the lines that cannot be sent."""
 
     def __init__(self, source: Source, name: str, limit: int) -> None:
         self._source = source
@@ -96,12 +96,12 @@ class Lines:
         """The last line that was read, from 1."""
         self._begun: float | None = None
         self.is_json = True
-        """Whether blank lines and those that are not JSON are passed over."""
+        """Whether blank lines and lines that are not JSON are passed over."""
         self.read = 0
         self.bad = 0
 
     def windows(self, most: int, most_bytes: int) -> Iterator["Window"]:
-        """Windows to be sent, none of them empty."""
+        """Yields windows to be sent, none of them empty."""
         window, room = Window(), LumberjackRoom(most, most_bytes)
         for event, file_bytes in self._good():
             if window.events and (event is None or not room.takes(len(event))):
@@ -124,17 +124,17 @@ class Lines:
             yield window
 
     def would_wait(self) -> bool:
-        """Whether the next line is not there yet."""
+        """Returns whether the next line is not there yet."""
         source = self._source
         return isinstance(source, Pipe) and not source.has_line(self._limit + _SLACK, 0.0)
 
     def skip_rest(self) -> None:
-        """Counts the lines that nobody sends any more."""
+        """Counts the lines that are not sent any more."""
         for line, _ in self._lines():
             self.read += line != b"" or not self.is_json
 
     def _good(self) -> Iterator[tuple[bytes | None, int]]:
-        """Events to be sent, each with the bytes of the file up to its end; None at a pause."""
+        """Yields events, each with the bytes of the file up to its end; None at a pause."""
         passed = 0
         for event, length in self._lines():
             passed += length
@@ -151,9 +151,9 @@ class Lines:
             passed = 0
 
     def _lines(self) -> Iterator[tuple[bytes | None, int]]:
-        """Lines without their ends, None for one above any limit, and their bytes in the file.
+        """Yields lines without their ends, None for a line above any limit, with their bytes.
 
-        Where a window has begun and the next line is late there is one of no bytes.
+        If a window has begun and the next line is late, it yields a line of no bytes.
         """
         most = self._limit + _SLACK
         while True:
@@ -208,5 +208,5 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no value of JSON")
 
 
-# Numbers are not looked at: as floats they are cheap, however long.
+# Numbers are not checked: as floats they are cheap, however long they are.
 _JSON = json.JSONDecoder(parse_int=float, parse_constant=_no_constant)

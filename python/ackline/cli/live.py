@@ -1,4 +1,4 @@
-"""The line of `ackline receive` that changes, and what stands above it."""
+"""The line of `ackline receive` that changes, and the messages above it."""
 
 import json
 import logging
@@ -17,11 +17,11 @@ _SHOWN_HERE = (
     "reading code=receiver.paused",
     "the spool cannot be written code=receiver.failed",
 )
-"""Log records of which this receives a line of its own."""
+"""Log records that this module gets as lines of their own."""
 
 
 class LiveLine:
-    """One line on standard error that changes; what matters stands above it."""
+    """One line on standard error that changes; important messages stand above it."""
 
     def __init__(self, *, is_kept: bool) -> None:
         from rich.console import Console
@@ -43,7 +43,7 @@ class LiveLine:
         """Shows one line of the JSON contract."""
         event = json.loads(line)
         if event["event"] == "stats":
-            # As it stands, without markup.
+            # The text is shown as it is, without markup.
             self._live.update(self._text(escaped(self._stats(event))), refresh=True)
             if missed := event.get("missed_lines"):
                 self._print(f"{missed} lines came too quickly and were dropped")
@@ -52,7 +52,7 @@ class LiveLine:
             self._print(_sentence(event))
 
     def end(self) -> None:
-        """Tells what was not shown, and leaves the last line as it stands."""
+        """Reports the messages that were not shown, and leaves the last line in place."""
         self._tell(self._bound.passed(all_of_them=True))
         self._live.stop()
 
@@ -61,7 +61,7 @@ class LiveLine:
             self._print(text)
 
     def _print(self, text: str) -> None:
-        # As it stands: between its colons an address may have what would be an emoji's name.
+        # The text is shown as it is: an address may have an emoji's name between its colons.
         self._live.console.print(escaped(text), markup=False, emoji=False, highlight=False)
 
     def _stats(self, stats: dict[str, Any]) -> str:
@@ -81,7 +81,7 @@ class LiveLine:
 
 
 def _slowest(consumers: list[dict[str, Any]]) -> str:
-    """The consumer that is furthest behind, which holds the space."""
+    """Returns the consumer that is furthest behind; it holds the space."""
     if not consumers:
         return ", no consumer"
     one = min(consumers, key=lambda consumer: consumer["committed"])

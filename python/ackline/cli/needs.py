@@ -1,4 +1,4 @@
-"""Options of `ackline receive` that have an effect only beside something else."""
+"""Options of `ackline receive` that have an effect only together with another option."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ _QUARANTINE = ("quarantine_budget", "quarantine_age")
 
 
 def _of(*sections: str) -> tuple[str, ...]:
-    """The options that these sections have and no other."""
+    """Returns the options that these sections have and no other section has."""
     return tuple(option.name for option in _OPTIONS if option.sections == sections)
 
 
@@ -43,7 +43,7 @@ RELINK = tuple(name for name in _of(PROTOCOLS["relink"]) if name not in _RELINK_
 
 
 def _of_protocols_alone() -> dict[tuple[str, ...], tuple[str, ...]]:
-    """Options by the schemes of the protocols that have them."""
+    """Returns the options of single protocols, by the schemes of the protocols."""
     schemes = {title: scheme for scheme, title in PROTOCOLS.items()}
     found: dict[tuple[str, ...], tuple[str, ...]] = {}
     for option in _OPTIONS:
@@ -56,21 +56,21 @@ def _of_protocols_alone() -> dict[tuple[str, ...], tuple[str, ...]]:
 
 
 _OF = _of_protocols_alone()
-"""Options of protocols: by listening or by connecting, one of them must be spoken."""
+"""Options of protocols: a URL to listen on or to connect to must have one of the protocols."""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a command line says.
+    """The content of a command line.
 
     Args:
         named: The options that it names, with underscores.
-        urls: Where to listen.
-        connect: Where to connect to.
-        is_kept: There is a spool.
-        keeps_links: Links are to be kept.
-        waits_for_commit: Acknowledgements wait for a consumer.
-        has_quarantine: What cannot be read is set aside.
+        urls: The URLs to listen on.
+        connect: The URLs to connect to.
+        is_kept: Whether there is a spool.
+        keeps_links: Whether links are to be kept.
+        waits_for_commit: Whether acknowledgements wait for a consumer.
+        has_quarantine: Whether unreadable input is set aside.
     """
 
     named: Collection[str]
@@ -83,7 +83,7 @@ class Given:
 
 
 def of_command_line(context: typer.Context) -> set[str]:
-    """The options that the command line names."""
+    """Returns the options that the command line names."""
     named = set()
     for name in context.params:
         source = context.get_parameter_source(name)
@@ -93,9 +93,9 @@ def of_command_line(context: typer.Context) -> set[str]:
 
 
 def check_needs(given: Given) -> None:
-    """Ends the command at the first option that could have no effect, with what it needs."""
+    """Ends the command at the first option that could have no effect, and names its need."""
     if not given.urls and not given.connect:
-        return  # nothing at all is the first to be told
+        return  # the missing URL is reported first
     for names, why in _missing(given):
         for name in names:
             if name in given.named:
@@ -103,7 +103,7 @@ def check_needs(given: Given) -> None:
 
 
 def _missing(given: Given) -> Iterator[tuple[Sequence[str], str]]:
-    """Options without what they need, and why they have no effect."""
+    """Yields options that miss something they need, and why they have no effect."""
     if not given.connect:
         yield _CONNECT, "is an option of --connect: a receiver that listens has no use for it"
     if not given.urls:
@@ -120,11 +120,11 @@ def _missing(given: Given) -> Iterator[tuple[Sequence[str], str]]:
 
 
 def _of_protocols(given: Given) -> Iterator[tuple[Sequence[str], str]]:
-    """Options of protocols that no URL is of."""
+    """Yields options of protocols that no URL has."""
     listens = {scheme_of(url) for url in given.urls}
     speaks = listens | {scheme_of(url) for url in given.connect}
     if not speaks <= PROTOCOLS.keys():
-        return  # the receiver tells which URL is of no protocol
+        return  # the receiver names the URL that has no known protocol
     if "relink" not in listens:
         yield _RELINK_LISTEN, "needs a URL of Relink to listen on"
     for schemes, names in _OF.items():
@@ -134,5 +134,5 @@ def _of_protocols(given: Given) -> Iterator[tuple[Sequence[str], str]]:
 
 
 def scheme_of(url: str) -> str:
-    """The protocol that a URL names, without its `+tls` or `+unix`."""
+    """Returns the protocol that a URL names, without its `+tls` or `+unix`."""
     return url.partition("://")[0].partition("+")[0]

@@ -1,4 +1,4 @@
-"""Warnings on standard error: each kind is bounded in time, and what is beyond is counted."""
+"""Warnings on standard error: each kind is bounded in time, and the excess is counted."""
 
 import logging
 import re
@@ -34,7 +34,7 @@ class Bound:
         self._counts: dict[str, int] = {}
 
     def admits(self, kind: str) -> bool:
-        """Whether a line of this kind is shown; what is not is counted."""
+        """Returns whether a line of this kind is shown; other lines are counted."""
         now = self._clock()
         if now - self._since.setdefault(kind, now) >= self.seconds and not self._beyond(kind):
             self._since[kind], self._counts[kind] = now, 0
@@ -42,7 +42,7 @@ class Bound:
         return self._counts[kind] <= self._most
 
     def passed(self, *, all_of_them: bool = False) -> list[str]:
-        """A line for each kind whose time is over and of which lines were not shown."""
+        """Returns a line for each kind with lines not shown and with its time over."""
         now = self._clock()
         over = [
             kind
@@ -58,7 +58,7 @@ class Bound:
         return told
 
     def is_hiding(self) -> bool:
-        """Whether there is something that `passed` has yet to tell."""
+        """Returns whether `passed` has something left to report."""
         return any(self._beyond(kind) for kind in self._counts)
 
     def _beyond(self, kind: str) -> int:
@@ -67,7 +67,7 @@ class Bound:
 
 class _Formatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's name)
-        # A traceback comes behind it, in lines.
+        # A traceback follows it, in lines of its own.
         return escaped(super().formatMessage(record))
 
     def formatException(self, ei: Any) -> str:  # noqa: N802, ANN401 (logging's)
@@ -76,9 +76,9 @@ class _Formatter(logging.Formatter):
 
 
 class Notices(logging.Handler):
-    """Shows records on standard error as it is now: a live line may stand in its place.
+    """Shows records on the current standard error: a live line may have replaced it.
 
-    Records without a problem in them come only when they were asked for: they are not bounded.
+    Records that report no problem come only on request, so they are not bounded.
     """
 
     def __init__(self, bound: Bound | None = None) -> None:
@@ -102,7 +102,7 @@ class Notices(logging.Handler):
         self._write(self.format(record))
 
     def close(self) -> None:
-        """Tells what was not shown, at the end."""
+        """Reports the number of lines not shown, at the end."""
         self.acquire()
         try:
             self._tell(self._bound.passed(all_of_them=True))
@@ -137,5 +137,5 @@ class Notices(logging.Handler):
             if stream is not None:
                 stream.write(text + "\n")
                 stream.flush()
-        except (OSError, ValueError):  # nobody reads it any more
+        except (OSError, ValueError):  # standard error has no reader any more
             return

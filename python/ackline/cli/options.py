@@ -1,4 +1,4 @@
-"""Options of a command that come from the tables in which the protocols have theirs."""
+"""Options of a command that come from the protocols' tables of options."""
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -29,10 +29,10 @@ class Option:
         name: Its name with underscores.
         kind: The kind of its values: count, bytes, time, flag, fraction, word, text or path.
         off: Whether it can be switched off.
-        default: Its default as it is written on a command line; empty if it has none.
+        default: Its default in the command line's form; empty if it has none.
         help: One or a few sentences.
         words: The words that it takes, if it takes words.
-        sections: The parts of the table that have it: several protocols may share an option.
+        sections: The sections of the table that have it: several protocols may share an option.
     """
 
     name: str
@@ -69,7 +69,7 @@ def with_options(
     but: Collection[str] = (),
     defaults: Mapping[str, str] | None = None,
 ) -> None:
-    """Gives `command` the options, each as an argument that is None where it is not given.
+    """Gives `command` the options, each as an argument; an option that is not given is None.
 
     Args:
         command: A function whose last parameter is ``**options``.
@@ -93,15 +93,15 @@ def with_options(
 def values_of(
     what: str, options: Iterable[Option], given: Mapping[str, str | bool | None]
 ) -> dict[str, Any]:
-    """The values of options by their names: as they were given, or their defaults.
+    """Returns the values of options by their names: the given ones, or their defaults.
 
     Args:
         what: The table, as for `options_of`.
         options: The options of the command.
-        given: Their values as they are on the command line; None where it names none.
+        given: Their values in the command line's form; None if the command line names none.
 
     Returns:
-        Sizes and counts as int, times as seconds, flags as bool, anything else as str; None is off.
+        Sizes and counts as int, times as seconds, flags as bool, others as str; None is off.
 
     Raises:
         UsageError: A value does not fit.

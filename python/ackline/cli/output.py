@@ -1,4 +1,4 @@
-"""What a command that runs on tells: JSON lines, or sentences on standard error."""
+"""The output of a long-running command: JSON lines, or sentences on standard error."""
 
 import json
 import os
@@ -15,23 +15,23 @@ __all__ = ["JsonOutput", "Output", "TextOutput"]
 
 _MOST_LINES = 1_000
 _LAST_LINES = 2.0
-"""Seconds for the lines that are left at the end."""
+"""Seconds for the remaining lines at the end."""
 
 
 class Output(Protocol):
-    """Where events go."""
+    """A receiver of events."""
 
-    def say(self, event: str, **members: Any) -> None:  # noqa: ANN401 (whatever JSON has)
-        """Tells one."""
+    def say(self, event: str, **members: Any) -> None:  # noqa: ANN401 (any JSON value)
+        """Reports an event."""
 
     def end(self) -> None:
-        """Tells what is left."""
+        """Reports the remaining events."""
 
 
 class JsonOutput:
-    """Lines on standard output, from a thread of its own: a slow reader delays nothing.
+    """Lines on standard output, written by a thread of their own: a slow reader delays nothing.
 
-    The oldest of those that nobody reads are dropped and counted in the next `stats`.
+    Of the lines that are not read, the oldest are dropped and counted in the next `stats`.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class JsonOutput:
         self._thread.start()
 
     def say(self, event: str, **members: Any) -> None:  # noqa: ANN401
-        """Tells an event; all but `listening` with the time."""
+        """Reports an event; all but `listening` have the time."""
         line = {"event": event} | members
         with self._there:
             if event != "listening":
@@ -79,13 +79,13 @@ class JsonOutput:
 
 
 class TextOutput:
-    """Sentences for people; numbers are not told."""
+    """Sentences for people; numbers are not reported."""
 
     def __init__(self) -> None:
         self._bound = Bound()
 
     def say(self, event: str, **members: Any) -> None:  # noqa: ANN401
-        """Tells an event, if there are not too many of its kind."""
+        """Reports an event, if there are not too many of its kind."""
         match event:
             case "listening":
                 text = "listening on " + ", ".join(members["urls"])
@@ -103,7 +103,7 @@ class TextOutput:
             say(told)
 
     def end(self) -> None:
-        """Tells what was not shown."""
+        """Reports the number of events not shown."""
         for told in self._bound.passed(all_of_them=True):
             say(told)
 

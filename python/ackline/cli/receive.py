@@ -1,4 +1,4 @@
-"""`ackline receive`: listens, keeps, acknowledges; tells it as a live line or JSON lines."""
+"""`ackline receive`: listens, keeps, acknowledges; reports as a live line or JSON lines."""
 
 import os
 import signal
@@ -24,14 +24,14 @@ __all__ = ["receive"]
 
 _WAIT = 0.2
 _SIGNAL_CHECK = 0.1
-"""Seconds between looks for signals."""
+"""Seconds between checks for signals."""
 _LAST_LINES = 2.0
 _MAX_CONNECTIONS = 10_000
 """The default of --max-connections."""
 
 
 class Stopping:
-    """Whether a signal has asked for the end; the second one is raised.
+    """Whether a signal has requested the end; the second signal is raised.
 
     A handler runs between any two steps of the main thread: it takes no lock that a wait may hold.
     """
@@ -53,7 +53,7 @@ class Stopping:
         self._asked.put(None)
 
     def wait(self, seconds: float) -> bool:
-        """Waits for the first signal; says whether it came."""
+        """Waits for the first signal; returns whether it came."""
         try:
             self._asked.get(timeout=seconds)
         except Empty:
@@ -62,11 +62,11 @@ class Stopping:
 
 
 class _SecondSignal(BaseException):
-    """Whoever stops us a second time does not want to wait."""
+    """A second signal: the user does not want to wait any longer."""
 
 
 class _Show(Protocol):
-    """What the thread that reads the receiver's lines does with each."""
+    """Shows each of the receiver's lines, in the thread that reads them."""
 
     def line(self, line: str) -> None: ...
 
@@ -110,7 +110,7 @@ def receive(
     """
     if (spool is None) != discard:
         fail("choose --spool DIR to keep events, or --discard to count without keeping", USAGE)
-    if spool == "":  # as a path it would be this directory
+    if spool == "":  # as a path "" is the current directory
         fail("--spool is empty: it takes a directory", USAGE)
     given = {name: value for name, value in options.items() if value is not None}
     ack, on_invalid = given.get("ack", "durable"), given.get("on_invalid")
@@ -187,8 +187,8 @@ def _run(
 
 
 def _wait(receiver: Receiver, stopping: Stopping) -> str | None:
-    """Waits for a signal (None), or until the receiver gives up: why."""
-    # A signal may reach a native thread, and then it does not end a wait of this one.
+    """Waits for a signal (None), or until the receiver gives up; returns the reason."""
+    # A signal may reach a native thread, and then it does not end a wait of this thread.
     while not stopping.wait(_SIGNAL_CHECK):
         if (failure := receiver.failure()) is not None:
             return failure
@@ -196,7 +196,7 @@ def _wait(receiver: Receiver, stopping: Stopping) -> str | None:
 
 
 def _ignore_signals() -> None:
-    """The end is decided: nothing is left to hurry."""
+    """Ignores further signals: the end is decided, and nothing can hurry it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
@@ -217,7 +217,7 @@ def _show_lines(receiver: Receiver, show: _Show, ended: threading.Event) -> None
 
 
 class _JsonLines:
-    """Writes to the descriptor itself: a buffer's lock would block the end of the process."""
+    """Writes directly to the descriptor: a buffer's lock would block the end of the process."""
 
     def __init__(self) -> None:
         self._is_open = True

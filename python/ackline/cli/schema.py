@@ -1,4 +1,4 @@
-"""`ackline schema …`: columns for what stands in the payloads of a spool."""
+"""`ackline schema …`: columns for the payloads of a spool."""
 
 import sys
 from typing import Annotated

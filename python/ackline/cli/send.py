@@ -37,7 +37,7 @@ __all__ = ["send"]
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _BACKOFF = 60.0
-"""Seconds of --backoff-max where it is off."""
+"""Seconds of --backoff-max if it is off."""
 _OF_TLS = ("ca", "crl", "cert", "key", "server_name", "token_file")
 _OF_ALL = ("batch_events", "batch_bytes", *_OF_TLS)
 _OF = {
@@ -59,18 +59,18 @@ _OF = {
         "compression",
     ),
 }
-"""Options that not every protocol has, by those that have them."""
+"""Options that not every protocol has, by the protocols that have them."""
 _RANGES = 20
 """Runs of lines that are named; the rest is counted."""
 _TABLE = options_of("lumberjack.connect")
 _NOT_OPTIONS = ("connect_timeout", "receipts")
-"""Options of connections that a command has no use for."""
+"""Options of connections that the command does not use."""
 _BUFFER = {
     "buffer_events": "what all hosts may have in flight, and a window each",
     "buffer_bytes": "for as many windows, 16MiB each at least",
 }
 _OFF = ("read_timeout", "progress_timeout", "ttl", "compression", "backoff_max")
-"""Options whose default is not off: a None switches them off."""
+"""Options with a default that is not off: a None switches them off."""
 
 
 def send(
@@ -154,10 +154,10 @@ def send(
                 sending = LumberjackSending(lines, url, options, timeout)
             reason = _move(sending, bar)
             if isinstance(reason, AcklineError) and pipe is None:
-                # A pipe may have no end: what was not read of it is not counted.
+                # A pipe may have no end: its unread lines are not counted.
                 lines.skip_rest()
     except UsageError as error:
-        # The bar is gone: nothing was sent that it could tell of.
+        # The bar is gone, and nothing was sent that it could report.
         fail(as_written(error, options), USAGE)
     seconds = time.monotonic() - begin
     _end(lines, sending, seconds, reason, as_json=as_json)
@@ -167,7 +167,7 @@ with_options(send, _TABLE, but=_NOT_OPTIONS, defaults=_BUFFER)
 
 
 def _options(given: dict[str, str | bool | None]) -> dict[str, Any]:
-    """The values of all options: as they were given, and the defaults of the others."""
+    """Returns the values of all options: the given ones, and the defaults of the others."""
     table = [option for option in _TABLE if option.name not in _NOT_OPTIONS]
     try:
         options = values_of("lumberjack.connect", table, given)
@@ -175,7 +175,7 @@ def _options(given: dict[str, str | bool | None]) -> dict[str, Any]:
         fail(as_written(error), USAGE)
     for whole, window in (("buffer_events", "batch_events"), ("buffer_bytes", "batch_bytes")):
         if given[whole] is None:
-            # It follows from the number of hosts.
+            # The value follows from the number of hosts.
             options[whole] = None
         elif (room := options[whole] or options[window]) < options[window]:
             least = f"{option_of(window)} is {options[window]}"
@@ -184,18 +184,18 @@ def _options(given: dict[str, str | bool | None]) -> dict[str, Any]:
 
 
 def _check_options(context: typer.Context, url: str) -> None:
-    """Refuses what the URL's protocol has not."""
+    """Refuses options that the URL's protocol does not have."""
     named, scheme = of_command_line(context), scheme_of(url)
     for schemes, names in _OF.items():
         for name in names:
-            # What is of no protocol is refused as such.
+            # A URL without a known protocol is refused elsewhere, with its own error.
             if scheme in PROTOCOLS and scheme not in schemes and name in named:
                 called = " and ".join(PROTOCOLS[one] for one in schemes)
                 fail(f"{option_of(name)} is an option of {called}", USAGE)
 
 
 def _check_state(target: Target, file: str) -> None:
-    """Refuses what cannot be gone on with."""
+    """Refuses a state that the sending cannot resume from."""
     if file == "-":
         fail("--state needs a file: what was read of standard input cannot be read again", USAGE)
     if target.is_transactional:
@@ -205,14 +205,14 @@ def _check_state(target: Target, file: str) -> None:
 def _relink(
     lines: "Lines", target: Target, options: dict[str, Any], timeout: float
 ) -> RelinkSending:
-    """The sending of messages, with those of the options that it has."""
+    """Returns the sending of messages, with the options that apply to it."""
     kept = {name: options[name] for name in (*_OF_ALL, "state") if name in options}
     kept["reconnect_max"] = options["backoff_max"] or _BACKOFF
     return RelinkSending(lines, target, kept, timeout)
 
 
 def _bpmux(lines: Lines, url: str, options: dict[str, Any], timeout: float) -> BpmuxSending:
-    """The sending of messages on sinks, with those of the options that it has."""
+    """Returns the sending of messages on sinks, with the options that apply to it."""
     kept = {name: options[name] for name in (*_OF_ALL, "max_in_flight") if name in options}
     kept["backoff_max"] = options["backoff_max"] or _BACKOFF
     return BpmuxSending(lines, url, kept, timeout)
@@ -228,7 +228,7 @@ class _AnySending(Protocol):
 
 
 def _move(sending: _AnySending, bar: "Bar") -> "AcklineError | _Stopped | None":
-    """Sends everything, unless a signal or an error ends it: which.
+    """Sends everything, unless a signal or an error ends it; returns that signal or error.
 
     Raises:
         UsageError: An option or the URL is wrong.
@@ -256,7 +256,7 @@ def _end(
     *,
     as_json: bool,
 ) -> NoReturn:
-    """Tells the numbers and ends the process."""
+    """Reports the numbers and ends the process."""
     acked, repeats = sending.acked, sending.possible_repeats
     not_acked = lines.read - acked
     if as_json:
@@ -287,7 +287,7 @@ def _text(reason: "AcklineError | _Stopped") -> str:
 
 
 def _missing(acked: list[tuple[int, int]], lines: Lines) -> str:
-    """The lines that were read and are in none of these runs."""
+    """Returns the lines that were read and are in none of these runs."""
     runs, next_line = [], 1
     for first, last in sorted(acked):
         if first > next_line:
@@ -301,8 +301,8 @@ def _missing(acked: list[tuple[int, int]], lines: Lines) -> str:
     return "lines " + ", ".join(texts)
 
 
-class _Stopped(Exception):  # noqa: N818 (a wish, no error)
-    """A signal asked for the end."""
+class _Stopped(Exception):  # noqa: N818 (a request, no error)
+    """A signal requested the end."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(number).name}")

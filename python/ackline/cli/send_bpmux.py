@@ -1,7 +1,7 @@
 """The sending of `ackline send bpmux://…`: each window a sink, closed with its count.
 
-A window is acknowledged when the close of its sink is. After a lost connection those that were not
-go again, each as a new sink with the same opening.
+A window is acknowledged when the close of its sink is. After a lost connection the unacknowledged
+windows are sent again, each as a new sink with the same opening.
 """
 
 import logging
@@ -39,24 +39,24 @@ __all__ = ["BpmuxSending"]
 _log = logging.getLogger("ackline.send")
 _CONNECT = 10.0
 _LEAST = 0.1
-"""Seconds for a receiver that answers, however little --timeout leaves."""
+"""Least seconds that a receiver has to answer, even if --timeout leaves less."""
 _TELL = 1.0
-"""Seconds after which it is told that nobody is there."""
+"""Seconds after which it is reported that no receiver is there."""
 _LOOK = 0.2
-"""Seconds between two looks whether a wait got further."""
+"""Seconds between two checks whether a wait made progress."""
 _STUCK_AFTER = 8
-"""Connections in a row with nothing acknowledged: it stays so."""
+"""Connections in a row with nothing acknowledged, after which the sending gives up."""
 _GOODBYE = 1.0
 """Seconds for the end of the connection."""
 _PASSING = (LinkClosed, TransportError, ProtocolError)
-"""What ends a connection and not the sending."""
+"""Errors that end a connection and not the sending."""
 
 
-class Refused(AcklineError):  # noqa: N818 (what the receiver did)
-    """The receiver wants no more."""
+class Refused(AcklineError):  # noqa: N818 (an act of the receiver)
+    """The receiver wants no more messages."""
 
 
-class Stuck(AcklineError):  # noqa: N818 (how it stands)
+class Stuck(AcklineError):  # noqa: N818 (a state, no error)
     """Connections come and go, and nothing is acknowledged."""
 
 
@@ -66,7 +66,7 @@ class _Retiring(Exception):  # noqa: N818 (a state, no error)
 
 @dataclass(slots=True)
 class _Batch:
-    """A window with its place in the whole."""
+    """A window with its place in the input."""
 
     number: int
     first: int
@@ -121,7 +121,7 @@ class BpmuxSending:
         except _PASSING as error:
             self._lost(error)
         finally:
-            # Also when a signal ends it: what was acknowledged by then counts.
+            # This is done after a signal too: all acknowledgements up to then count.
             connection.shutdown(None).wait(_GOODBYE)
             with suppress(AcklineError):
                 self._settle(connection)
@@ -143,7 +143,7 @@ class BpmuxSending:
         except UsageError as error:
             if not self._was_connected:
                 raise
-            # Files of TLS that have become unusable: what was sent is still counted.
+            # Files of TLS have become unusable: the messages sent before are still counted.
             raise TransportError(str(error)) from None
         self._was_connected = True
         return connected
@@ -162,13 +162,13 @@ class BpmuxSending:
                 yield self._done_bytes
         except _Retiring as error:
             self._lost(error)
-            # What is open there comes to its end.
+            # The sinks open there come to their end.
         while self._out:
             self._await_first(wait)
             yield self._done_bytes
 
     def _next_of(self, wait: "_StallTimer") -> _Batch | None:
-        """What is to be sent next; waits for acknowledgements rather than for a line."""
+        """Returns the next window; waits for acknowledgements rather than for a line."""
         if self._again:
             return self._again.popleft()
         while self._out and self._lines.would_wait():
@@ -198,7 +198,7 @@ class BpmuxSending:
         except PeerCancelled as error:
             raise self._refused(connection, error) from None
         finally:
-            # Of one that was closed this is nothing.
+            # For a closed sink this does nothing.
             sink.let_go()
         if closing is None:
             raise LinkClosed("the sink is closed")
@@ -229,7 +229,7 @@ class BpmuxSending:
         self._take_first(wait.connection)
 
     def _settle(self, connection: BpmuxConnection) -> None:
-        """Counts what is acknowledged by now."""
+        """Counts the windows that are acknowledged by now."""
         while self._out and self._out[0].closing.wait(0.0):
             self._take_first(connection)
 
@@ -256,7 +256,7 @@ class BpmuxSending:
 
     @staticmethod
     def _refused(connection: BpmuxConnection, error: PeerCancelled) -> AcklineError:
-        """A sink was cancelled: with all of the connection, or because of what came."""
+        """Returns the error of a cancelled sink: the whole connection's end, or a refusal."""
         if connection.sink().cancelled is not None:
             return LinkClosed(str(error))
         return Refused(f"the receiver has cancelled a sink: {text_of(error.payload)}")
@@ -267,7 +267,7 @@ def _has_room(sink: BpmuxSink, size: int, seconds: float) -> bool:
 
 
 class _StallTimer:
-    """Waits as long as payload leaves, and for the timeout when none does."""
+    """Waits as long as payload leaves, and for the timeout when no payload leaves."""
 
     def __init__(self, connection: BpmuxConnection, timeout: float) -> None:
         self.connection = connection
@@ -277,7 +277,7 @@ class _StallTimer:
         """Waits.
 
         Raises:
-            LinkTimeout: Nothing left for the timeout.
+            LinkTimeout: No payload left for the timeout.
         """
         sent, since = self._sent(), monotonic()
         while not wait(min(_LOOK, self._timeout)):

@@ -42,7 +42,7 @@ class LumberjackSending:
             yield from self._send(writer)
             patience = _LAST_BYTES
         finally:
-            # What is not acknowledged by now has had its time.
+            # Events that are not acknowledged by now have had their time.
             writer.close(timeout=patience)
             self._count(writer)
 
@@ -64,7 +64,7 @@ class LumberjackSending:
             yield done
 
     def _count(self, writer: lumberjack.Writer) -> None:
-        """Counts to the event: a receiver may acknowledge a part of a window."""
+        """Counts single events: a receiver may acknowledge a part of a window."""
         stats = writer.stats()
         self.acked = stats["accepted"] - stats["unacknowledged"]
         self.possible_repeats = stats["possible_repeats"]
@@ -74,5 +74,5 @@ def _tell_if_away(core: LumberjackSender, timeout: float) -> None:
     try:
         core.check_connected()
     except TransportError:
-        # Why stands in the warning before it.
+        # The warning before it gives the reason.
         sys.stderr.write(f"ackline: no receiver is reached yet; trying for {timeout:g} s\n")

@@ -14,11 +14,11 @@ from ackline.exceptions import AcklineError
 __all__ = ["RelinkSending", "Target", "Uncommitted", "target_of"]
 
 _ID_BYTES = 4
-"""Of a channel's id, where neither the URL nor --channel says otherwise."""
+"""Bytes of a channel's id, if neither the URL nor --channel sets them."""
 _ATTEMPT = 0.1
-"""Seconds for a receiver that answers, however little --timeout leaves."""
+"""Least seconds that a receiver has to answer, even if --timeout leaves less."""
 _STUCK_AFTER = 8
-"""Connections in a row with nothing done, over some ten seconds: it stays so."""
+"""Connections in a row, over some ten seconds, with nothing done: the sending gives up."""
 _CLOSE = 1.0
 """Seconds for the receiver's end of a link on which everything is acknowledged."""
 
@@ -27,18 +27,18 @@ class Uncommitted(AcklineError):  # noqa: N818 (the protocol's word for it)
     """The receiver has answered that it did not commit."""
 
 
-class OtherFile(AcklineError):  # noqa: N818 (what it is about)
-    """The file has fewer lines than were sent of it."""
+class OtherFile(AcklineError):  # noqa: N818 (its subject)
+    """The file has fewer lines than were sent of it before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where the messages go.
+    """The target of the messages.
 
     Args:
-        url: The receiver's, with what its query says of the link.
+        url: The receiver's URL; its query has options of the link.
         channel: The channel's id.
-        is_transactional: Each window is a transaction.
+        is_transactional: Whether each window is a transaction.
     """
 
     url: str
@@ -47,7 +47,7 @@ class Target:
 
 
 def target_of(url: str, text: str | None) -> Target:
-    """The URL's channel of this hex text, or the one whose id is all zeros."""
+    """Returns the URL's channel with this id in hex, or the channel with the id of zeros."""
     query = parse_qs(url.partition("?")[2])
     told = query.get("connector_channel_id_size", [None])[-1]
     size = int(told) if told and told.isdecimal() else _ID_BYTES
@@ -66,11 +66,11 @@ def target_of(url: str, text: str | None) -> Target:
 class RelinkSending:
     """Sends windows of messages and knows how many of them are acknowledged as consumed.
 
-    With `state` an earlier process may have sent the first lines: they are not sent again.
+    If there is a `state`, an earlier process may have sent the first lines; they are not repeated.
     """
 
     possible_repeats = 0
-    """The protocol tells repeats apart."""
+    """Always 0, because the protocol recognises repeats."""
 
     def __init__(
         self, lines: Lines, target: Target, options: dict[str, Any], timeout: float
@@ -98,13 +98,13 @@ class RelinkSending:
                 before.consumed(timeout=self._timeout)
             patience = _CLOSE
         finally:
-            # To the message: a receiver may acknowledge a part of a window.
+            # This counts single messages: a receiver may acknowledge a part of a window.
             sent = self._lines_before + link.stats()["messages_sent"]
             self.acked = max(sent - len(link.unacknowledged) - self._refused, 0)
             link.close(timeout=patience)
 
     def _connected(self) -> relink.Link:
-        """The link, as soon as there is a receiver that makes one."""
+        """Returns the link, as soon as there is a receiver that makes one."""
         timeout = max(self._timeout, _ATTEMPT)
         options = self._options | {"stuck_after": _STUCK_AFTER}
         return relink.connect(self._target.url, timeout=timeout, **options)
@@ -126,7 +126,7 @@ class RelinkSending:
                 done += self._acknowledged(pending)
             yield done
             if self._refused:
-                # The next one would fare no better.
+                # The next window would be refused too.
                 break
         while pending:
             pending[0][0].consumed(timeout=self._timeout)
@@ -139,7 +139,7 @@ class RelinkSending:
             raise Uncommitted(msg)
 
     def _new(self, window: Window) -> list[bytes]:
-        """The messages that no earlier process has sent."""
+        """Returns the messages that no earlier process has sent."""
         known = min(self._before - self._lines_before, len(window.events))
         self._lines_before += known
         return window.events[known:]

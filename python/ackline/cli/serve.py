@@ -19,7 +19,7 @@ __all__ = ["serve"]
 
 _OF_TLS = ("ca", "crl", "cert", "key", "client_auth", "identity", "tokens_file")
 _NOT_SERVED = ("credit", "parts")
-"""Options that an echo decides itself."""
+"""Options that an echo sets itself."""
 _TICK = 1.0
 """Seconds between `stats` lines."""
 
@@ -110,7 +110,7 @@ def _listening(urls: list[str], options: dict[str, Any]) -> list[Listener]:
     is_secure = ["+tls://" in url for url in urls]
     plain = {name: value for name, value in options.items() if name not in _OF_TLS}
     try:
-        # Where no URL has a use for them, they are refused.
+        # If no URL uses them, they are refused.
         return [
             listen(url, **(options if secure or not any(is_secure) else plain))
             for url, secure in zip(urls, is_secure, strict=True)
@@ -122,7 +122,7 @@ def _listening(urls: list[str], options: dict[str, Any]) -> list[Listener]:
 
 
 def _signals() -> "asyncio.Queue[None]":
-    """One item for each SIGINT and SIGTERM."""
+    """Returns a queue with one item for each SIGINT and SIGTERM."""
     asked: asyncio.Queue[None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -131,7 +131,7 @@ def _signals() -> "asyncio.Queue[None]":
 
 
 def _told(accepting: "asyncio.Task[None]", output: Output) -> int:
-    """Nobody can connect any more: says why."""
+    """Reports why nobody can connect any more."""
     error = accepting.exception()
     causes = error.exceptions if isinstance(error, BaseExceptionGroup) else (error,)
     output.say("failed", code="bpmux.listen", message="; ".join(map(str, causes)))

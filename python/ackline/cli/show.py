@@ -1,4 +1,4 @@
-"""What the commands on spools share: opening one, and printing lines or a table."""
+"""The parts that the commands on spools share: opening a spool, printing lines or a table."""
 
 import json
 import sys
@@ -29,7 +29,7 @@ Group = Annotated[
 
 
 def open_spool(directory: Path, *, group: bool) -> Spool:
-    """Opens a spool, or says why not and ends."""
+    """Opens a spool, or reports the error and ends."""
     try:
         return Spool(directory, group=group)
     except SpoolError as error:
@@ -37,12 +37,12 @@ def open_spool(directory: Path, *, group: bool) -> Spool:
 
 
 def failed(error: SpoolError | UsageError) -> NoReturn:
-    """Says what is wrong with the spool, or with the command line, and ends."""
+    """Reports the error of the spool, or of the command line, and ends."""
     fail(f"{error.code}: {error}", USAGE if error.code == "spool.consumer_name" else FAILED)
 
 
 def memory_of(text: str) -> int:
-    """Bytes of `--memory`, or says why not and ends."""
+    """Returns the bytes of `--memory`, or reports the error and ends."""
     memory = size(text, "--memory")
     if memory < LEAST_MEMORY:
         fail(f"--memory is {text}; it is 4MiB at least", USAGE)
@@ -78,7 +78,7 @@ def check_end(spool: Spool, position: int) -> None:
 
 
 def loss_line(loss: Loss) -> dict[str, Any]:
-    """The line of `--json` for a loss."""
+    """Returns the line of `--json` for a loss."""
     members = {"from": loss.start, "to": loss.end, "why": loss.why, "noted": loss.noted}
     return {"event": "loss"} | members
 
@@ -97,7 +97,7 @@ def table(title: str, names: list[str], rows: list[dict[str, Any]]) -> None:
 
     shown = Table(*names, title=title, title_justify="left")
     for row in rows:
-        # As they stand: in brackets, or between colons, an address would be taken for markup.
+        # The texts are shown as they are: markup would change an address in brackets or colons.
         shown.add_row(*(Text(escaped(_text(row[name]))) for name in names))
     Console().print(shown)
 

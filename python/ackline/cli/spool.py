@@ -1,4 +1,4 @@
-"""`ackline spool …`: what a spool holds, whether it is sound, and whose it is."""
+"""`ackline spool …`: the content of a spool, its soundness, and its consumers."""
 
 import itertools
 import json
@@ -85,7 +85,7 @@ def ls(directory: Directory, as_json: Json = False, group: Group = False) -> Non
 
 
 class _Damaged:
-    """Passes blocks on, and says which groups cannot be read."""
+    """Passes blocks on, and reports the groups that cannot be read."""
 
     def __init__(self) -> None:
         self.met = False
@@ -104,7 +104,7 @@ class _Damaged:
 
 
 def _block_tables(blocks: "Iterator[dict[str, Any]]") -> None:
-    # A table is held as a whole to find the width of its columns: a long list is cut into several.
+    # A table is held in memory to find the width of its columns: a long list is cut into several.
     title, first = "blocks", True
     while (rows := list(itertools.islice(blocks, _ROWS))) or first:
         table(title, _BLOCK, rows)
@@ -139,7 +139,7 @@ def adopt(directory: Directory, as_json: Json = False, group: Group = False) -> 
     adopted: list[tuple[Path, Adopted]] = []
     quarantine = directory / "quarantine"
     try:
-        # The quarantine is a spool beside it, of the same backup.
+        # The quarantine is another spool next to it, in the same backup.
         if (quarantine / "spool.json").exists():
             adopted.append((quarantine, Spool.adopt(quarantine, group=group)))
         adopted.insert(0, (directory, Spool.adopt(directory, group=group)))
@@ -171,7 +171,7 @@ def mend(
     """
     try:
         mended = Spool.mend(directory, dry_run=True, group=group)
-        # A spool without damage is not even opened for writing.
+        # A spool without damage is not opened for writing.
         if mended.steps and not dry_run:
             mended = Spool.mend(directory, group=group)
     except SpoolError as error:
@@ -333,7 +333,7 @@ def cat(
 
 
 def _print_payload(line: str) -> None:
-    """One event a line: a terminal shows no end of line inside it."""
+    """Prints one event per line: a terminal shows no end of line inside it."""
     event: dict[str, Any] = json.loads(line)
     payload = event.get("payload")
     if isinstance(payload, str) and not sys.stdout.isatty():

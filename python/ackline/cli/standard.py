@@ -1,4 +1,4 @@
-"""Standard output and input of every command: where one cannot be used, one line says so."""
+"""Standard output and input of every command: if one is unusable, one line reports it."""
 
 import errno
 import io
@@ -18,11 +18,11 @@ _WHY = {errno.EBADF: "it is closed", errno.EPIPE: "whoever read it has left"}
 class _Guarded(io.FileIO):
     """Ends the command with the first write that fails."""
 
-    def write(self, data: Any, /) -> int:  # noqa: ANN401 (whatever has a buffer)
+    def write(self, data: Any, /) -> int:  # noqa: ANN401 (any buffer)
         try:
             return super().write(data)
         except OSError as error:
-            # What is still buffered, and what others write at the end, goes nowhere.
+            # The buffered rest, and everything that others write at the end, is discarded.
             _to_nowhere()
             why = _WHY.get(error.errno or 0, error.strerror)
             say(f"standard output cannot be written: {why}")
@@ -30,12 +30,12 @@ class _Guarded(io.FileIO):
 
 
 def guard() -> None:
-    """Takes standard output over; a closed one stays closed: no other file becomes it."""
+    """Replaces standard output; a closed one stays closed, so that no other file becomes it."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            # The lowest that is free, and open for what it is not used for.
+            # This gets the lowest free descriptor, opened in the direction that it is not used in.
             os.open(os.devnull, os.O_WRONLY if descriptor == 0 else os.O_RDONLY)
     there = sys.stdout
     sys.stdout = io.TextIOWrapper(
@@ -47,12 +47,12 @@ def guard() -> None:
 
 
 def finish() -> None:
-    """Writes what is left."""
+    """Writes the buffered rest."""
     sys.stdout.flush()
 
 
 def standard_input() -> BinaryIO:
-    """Standard input in bytes; the command ends where it is closed."""
+    """Returns standard input in bytes; the command ends if it is closed."""
     there: TextIO | None = sys.stdin
     if there is None:
         fail("standard input is closed", USAGE)

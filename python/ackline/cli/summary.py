@@ -1,4 +1,4 @@
-"""How a spool stands: its own numbers, and those of the receiver that writes it."""
+"""The state of a spool: its own numbers, and those of the receiver that writes it."""
 
 import json
 import time
@@ -16,7 +16,7 @@ _RUNNING = (
     "budget", "state", "fsync_p99_ms", "accepted", "refused", "quarantined", "unacked",
     "connections",
 )  # fmt: skip
-"""What only the running receiver knows; null when there is none."""
+"""Members that only the running receiver knows; null when there is none."""
 
 
 def summary(spool: Spool) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def _state(stands: dict[str, Any]) -> str:
 
 
 def _oldest(spool: Spool, rows: list[dict[str, Any]]) -> float:
-    """Seconds since the first kept event was received that some consumer has not committed."""
+    """Seconds since the receipt of the first kept event that a consumer has not committed."""
     if rows:
         return max(float(row["lag_s"]) for row in rows)
     oldest = spool.lag(spool.first_kept()).oldest
@@ -72,7 +72,7 @@ def _running(spool: Spool) -> dict[str, Any]:
         status = json.loads(Path(spool.path, "status.json").read_bytes())
     except (OSError, ValueError):
         return nothing
-    # One of the spool that was here before is not one of this receiver.
+    # A status of an earlier spool in this place is not this receiver's.
     if not isinstance(status, dict) or status.get("spool", spool.uuid) != spool.uuid:
         return nothing
     return nothing | {name: status[name] for name in _RUNNING if name in status}

@@ -1,4 +1,4 @@
-"""What may go to a terminal: nothing that it would act on."""
+"""The text that may go to a terminal: none that the terminal would act on."""
 
 import sys
 
@@ -8,7 +8,7 @@ __all__ = ["escaped", "lines_escaped", "print_line", "print_text", "say", "text_
 
 
 def text_of(payload: bytes) -> str:
-    r"""Why something was ended, as a peer's payload has it; bytes that are no UTF-8 as `\xff`."""
+    r"""Returns the reason in a peer's payload; bytes that are no UTF-8 become `\xff`."""
     return payload.decode(errors="backslashreplace") if payload else "it says nothing of why"
 
 
@@ -19,14 +19,14 @@ def say(message: object) -> None:
 
 
 def print_line(text: str) -> None:
-    """Prints a line for people, or a line of JSON: with everything escaped, also into a pipe."""
+    """Prints a line for people, or a line of JSON, with everything escaped, also into a pipe."""
     sys.stdout.write(f"{escaped(text)}\n")
 
 
 def print_text(payload: bytes) -> None:
-    r"""Prints data: as it is into a pipe or a file, for a terminal as text with escapes.
+    r"""Prints data: unchanged into a pipe or a file, as text with escapes on a terminal.
 
-    There bytes that are no UTF-8 are `\xff`; line feeds and tabs stay.
+    On a terminal, bytes that are no UTF-8 become `\xff`; line feeds and tabs stay.
     """
     if sys.stdout.isatty():
         sys.stdout.write(lines_escaped(payload.decode(errors="backslashreplace")))

@@ -1,4 +1,4 @@
-"""Sizes and times as people write them, and how a command ends."""
+"""Sizes and times in the form that people write, and the end of a command."""
 
 import re
 import sys
@@ -32,12 +32,12 @@ FAILED = 1
 USAGE = 2
 """Exit code: the command line was wrong."""
 UNACKED = 4
-"""Exit code: something received was left unacknowledged."""
+"""Exit code: some received messages were left unacknowledged."""
 DISK = 74
 """Exit code: the spool, or standard output, cannot be written any more (EX_IOERR)."""
 
 _OFFSET = re.compile(r" \(at byte \d+ of the connection\)")
-"""What the text of a `ProtocolError` ends with."""
+"""The end of the text of a `ProtocolError`."""
 _LARGEST = (1 << 63) - 1
 _LONGEST = 36_500 * 86_400_000
 
@@ -63,16 +63,16 @@ def milliseconds(text: str, option: str | None = None) -> int:
 
 
 def option_of(name: str) -> str:
-    """The option of a command that sets `name`."""
+    """Returns the option of a command that sets `name`."""
     return "--" + name.removesuffix("_ms").replace("_", "-")
 
 
 def as_written(error: UsageError, names: Collection[str] = ()) -> str:
-    """An error's text with its options named as a command line names them.
+    """Returns an error's text with its options named as on a command line.
 
     Args:
         error: The error.
-        names: Options of the command, of which the text may begin with one.
+        names: Options of the command; the text may begin with one.
     """
     text = str(error)
     if error.option is not None:
@@ -85,12 +85,12 @@ def as_written(error: UsageError, names: Collection[str] = ()) -> str:
 
 
 def with_dashes(error: Exception, names: Collection[str]) -> str:
-    """An error's text with options of Python named as a command line names them.
+    """Returns an error's text with options of Python named as on a command line.
 
-    Of a `ProtocolError` that is its own option, if it is one of these, and of a `LinkLost` any of
-    these. Other texts name paths and hosts of the user's, which stay as they are.
+    For a `ProtocolError` this changes its own option, if it is one of `names`; for a `LinkLost` any
+    of `names`. Other texts name paths and hosts of the user's, which stay unchanged.
 
-    Where in the connection it was is left out: whose bytes that counts is known to who tells it.
+    The offset in the connection is left out: only the caller knows the bytes that it counts.
     """
     if isinstance(error, ProtocolError):
         names = [name for name in names if name == error.option]
@@ -104,14 +104,17 @@ def with_dashes(error: Exception, names: Collection[str]) -> str:
 
 
 def place(code: str, offset: int | None) -> str:
-    """Where a peer broke a rule, for behind the text; a limit is above it wherever it stands."""
+    """Returns the offset of a peer's error, to append to its text.
+
+    The text of a limit gets no offset: the limit applies at any offset.
+    """
     if offset is None or code.endswith(".limit_exceeded"):
         return ""
     return f" (at byte {offset} of what the peer sent)"
 
 
 def instant(text: str) -> datetime | None:
-    """The time of an RFC 3339 text with its zone; None for any other text."""
+    """Returns the time of an RFC 3339 text with its zone; None for any other text."""
     if re.match(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}", text) is None:
         return None
     try:
@@ -122,6 +125,6 @@ def instant(text: str) -> datetime | None:
 
 
 def fail(message: object, code: int = FAILED) -> NoReturn:
-    """Says why on standard error and ends."""
+    """Prints the reason on standard error and ends."""
     say(message)
     sys.exit(code)
