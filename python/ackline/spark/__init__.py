@@ -1,4 +1,4 @@
-"""Ackline as a Spark data source: what a session needs before `format("ackline")` works.
+"""Ackline as a Spark data source: functions that prepare a session for `format("ackline")`.
 
 Importing this module imports no pyspark; the functions do. The source itself is in `source`, its
 options in `options`, the rules of offsets in `offsets`, the work of a task in `reader`.
@@ -22,7 +22,7 @@ TUNED_SETTINGS = {
         "FileSystemBasedCheckpointFileManager"
     ),
 }
-"""What `tuned` sets, by name."""
+"""Settings that `tuned` makes, by name."""
 
 _MINIMUM = (4, 2)
 
@@ -32,7 +32,7 @@ def register(spark: SparkSession, *, writes_only: bool = False) -> None:
 
     Args:
         spark: A session of Spark 4.2 or newer whose master is on this machine.
-        writes_only: Whether it is only written to, which any master can.
+        writes_only: Whether the session only writes to it; any master can do that.
 
     Raises:
         UsageError: Spark is too old, or its executors may run on machines that do not hold the
@@ -70,7 +70,7 @@ def tuned(builder: SparkSession.Builder) -> SparkSession.Builder:
 
 
 def check_version(version: str) -> None:
-    """Refuse a Spark whose sources are not told where a batch starts.
+    """Refuse a Spark that does not tell sources the start of a batch.
 
     Args:
         version: As in `spark.version`.
@@ -109,8 +109,8 @@ def check_master(master: str | None) -> None:
 
 
 def master_of(spark: SparkSession) -> str | None:
-    """Tell a session's master, or None where the session does not know it (Spark Connect)."""
+    """Return a session's master, or None if the session does not know it (Spark Connect)."""
     try:
         return str(spark.conf.get("spark.master"))
-    except Exception:  # noqa: BLE001 - Connect raises classes of its own; not knowing is an answer
+    except Exception:  # noqa: BLE001 - Connect raises classes of its own; an unknown master is valid
         return None

@@ -1,7 +1,7 @@
 """The sink to bpmux receivers: one sink of bpmux for each partition, closed with its count.
 
-It is opened with what it is of, so that a receiver recognises what comes again; its messages are
-the rows in their order. A task ends well when the receiver has acknowledged the close.
+The opening payload names the query, batch and partition, so that a receiver recognises repeats; the
+messages are the rows in their order. A task ends well when the receiver has acknowledged the close.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def send(options: SinkOptions, query: str, batch: int, batches: Iterator[pa.Reco
     """Send a partition's rows and return when the receiver has acknowledged them.
 
     Args:
-        options: The sink's.
-        query: Identifies what is written.
+        options: The sink's options.
+        query: The id of the query or write.
         batch: The micro-batch.
         batches: The partition's rows.
 
     Raises:
         LinkLost: The receiver could not be reached, went away, or took nothing for `timeout`.
-        PeerCancelled: The receiver wants no more of them; the text says why.
+        PeerCancelled: The receiver wants no more rows; the text gives the reason.
         UsageError: A row cannot be sent.
     """
     partition = task().partitionId()

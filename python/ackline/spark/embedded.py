@@ -1,7 +1,7 @@
 """The receiver inside a query's process, for one machine: `listen=`.
 
-It is started by the first call that plans, once, and ends with the query. Spark starts the process
-of the next query before that of the last one is gone, so a busy port or spool is waited for.
+The first planning call starts it, once, and it ends with the query. Spark starts the process of the
+next query before the process of the last one is gone, so it waits for a busy port or spool.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from ackline.spark.options import ListenOptions
 
 WAIT_SECONDS: Final = 10.0
-"""How long port and spool of the process before are waited for."""
+"""Seconds to wait for the port and spool of the process before."""
 
 DRAIN_SECONDS: Final = 2.0
-"""How long the end waits until what was received is durable: Spark gives a process no longer."""
+"""Seconds that the end waits for received events to be durable: Spark allows no more."""
 
 _RETRY_SECONDS: Final = 0.1
 _LOOK_SECONDS: Final = 1.0
@@ -38,7 +38,7 @@ class Embedded:
 
     Args:
         spool: The directory that it fills.
-        options: Where it listens, and what it is given.
+        options: The URLs to listen on, and the receiver's options.
     """
 
     def __init__(self, spool: str, options: ListenOptions) -> None:
@@ -48,10 +48,10 @@ class Embedded:
         self._ending = threading.Event()
 
     def start(self) -> None:
-        """Listen, unless it does.
+        """Listen, unless it listens already.
 
         Raises:
-            SpoolError: The spool cannot be written, such as `spool.locked`.
+            SpoolError: The spool cannot be written, for example `spool.locked`.
             TransportError: A URL cannot be listened on.
         """
         if self._receiver is not None:
@@ -79,13 +79,13 @@ class Embedded:
             time.sleep(_RETRY_SECONDS)
 
     def _as_written(self, message: str) -> str:
-        # A text of the receiver begins with its own name of the option.
+        # A text of the receiver begins with its own name for the option.
         name = message.partition(" ")[0]
         is_further = name in dict(self._options.options) and name not in _NAMED
         return f"receiver.{message}" if is_further else message
 
     def stop(self) -> None:
-        """Listen no more; what was received is made durable."""
+        """Stop listening; the received events are made durable."""
         receiver, self._receiver = self._receiver, None
         if receiver is not None:
             self._ending.set()
@@ -104,10 +104,10 @@ class Embedded:
 
 
 def _leave(_number: int, _frame: FrameType | None) -> None:
-    # Spark's runner calls stop() on its way out.
+    # Spark's runner calls stop() as it exits.
     sys.exit(0)
 
 
-# Options of the receiver that have a name of their own here; all others are `receiver.NAME`.
+# Options of the receiver that have their own name here; all others are `receiver.NAME`.
 _NAMED: Final = ("ack", "budget", "memory", "group")
 _ROUTINE: Final = ("listening", "stats", "connected", "disconnected")

@@ -1,4 +1,4 @@
-"""Small files that the source keeps in a spool's directory: lines that are only ever appended."""
+"""Small files that the source keeps in a spool's directory: lines that are only appended."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ if TYPE_CHECKING:
 
 
 def write(file: Path, text: str, *, fresh: bool = False, sync: bool = False) -> None:
-    """Append text to a file, which gets the rights of its directory when it is made.
+    """Append text to a file; a new file gets the permissions of its directory.
 
     Args:
         file: The file.
-        text: What is written, in one call.
-        fresh: Whether what is there goes first.
+        text: The text to be written, in one call.
+        fresh: Whether the old content is removed first.
         sync: Whether file and directory are on the disk when this returns.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
     made = not file.exists()
     how = os.O_TRUNC if fresh else os.O_APPEND

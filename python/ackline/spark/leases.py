@@ -1,6 +1,6 @@
-"""The consumer of a query: held from the first call that plans to the end of the process.
+"""The consumer of a query: held from the first planning call to the end of the process.
 
-Spark makes a reader in several processes and only one of them plans; that one alone may hold the
+Spark makes a reader in several processes and only one of them plans; only that process may hold the
 consumer, so nothing is taken before it plans.
 """
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from ackline.spark.spools import LeaseView, Spools
 
 WAIT_SECONDS: Final = 10.0
-"""How long another reader is waited for: that of a query which Spark is just stopping."""
+"""Seconds to wait for another reader: one of a query that Spark is just stopping."""
 
 
 class Leases:
-    """The leases of one consumer, one a spool; empty without a consumer.
+    """The leases of one consumer, one per spool; empty without a consumer.
 
     Args:
         consumer: Its name; None holds nothing.
@@ -28,13 +28,13 @@ class Leases:
         self._made: set[str] = set()
 
     def hold(self, spools: Spools) -> None:
-        """Take the consumer in every spool where it is not held yet.
+        """Take the consumer in every spool in which it is not held yet.
 
-        One that does not exist is made where the spool begins: from then on nothing is removed
-        that it has not read, and nothing is acknowledged in its name.
+        A consumer that does not exist is made at the beginning of the spool: from then on no event
+        is removed before the consumer has read it, and nothing is acknowledged in its name.
 
         Raises:
-            SpoolError: `spool.consumer_busy`, naming the process that has it.
+            SpoolError: `spool.consumer_busy`, naming the process that holds it.
         """
         if self._consumer is None:
             return
@@ -47,11 +47,11 @@ class Leases:
                 )
 
     def is_new(self, uuid: str) -> bool:
-        """Tell whether the consumer did not exist in a spool before this process took it."""
+        """Return whether the consumer did not exist in a spool before this process took it."""
         return uuid in self._made
 
     def committed(self, uuid: str) -> int | None:
-        """Return the consumer's mark in a spool; None where it has none."""
+        """Return the consumer's mark in a spool; None if it has none."""
         lease = self._held.get(uuid)
         return None if lease is None else lease.committed()
 
@@ -62,7 +62,7 @@ class Leases:
             lease.commit(position)
 
     def seen(self) -> None:
-        """Say that the reader lives; the spool writes it at most every few seconds."""
+        """Record that the reader is alive; the spool writes this at most every few seconds."""
         for lease in self._held.values():
             lease.seen()
 

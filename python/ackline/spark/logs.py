@@ -1,4 +1,4 @@
-"""Log lines of Spark's Python processes: time, level and the query they are of.
+"""Log lines of Spark's Python processes, with their time, level and query.
 
 Spark configures no logging in these processes, so without this module a warning is a bare sentence
 on standard error. A process that has configured the logger `ackline` by itself keeps its lines.
@@ -23,7 +23,7 @@ class QueryLines(logging.Formatter):
     """Writes `2026-11-21T16:00:00.123Z WARNING ackline.spark: TEXT [QUERY]`."""
 
     query: ClassVar[str] = ""
-    """The query of the process, or of the task that it runs now."""
+    """The query of the process, or of the task that the process runs now."""
 
     default_time_format = "%Y-%m-%dT%H:%M:%S"
     default_msec_format = "%s.%03dZ"
@@ -41,18 +41,18 @@ class QueryLines(logging.Formatter):
         return escaped(super().formatMessage(record))
 
     def formatException(self, ei: Any) -> str:  # noqa: N802, ANN401 (logging's)
-        """Return the traceback, whose lines are escaped in the same way."""
+        """Return the traceback, with its lines escaped in the same way."""
         return lines_escaped(super().formatException(ei))
 
 
 def log_to_stderr(query: str, level: int = logging.WARNING) -> None:
     """Name the query in the lines of the logger `ackline`, and write them to standard error.
 
-    Does nothing where this process has configured logging by itself.
+    Does nothing if this process has configured logging by itself.
 
     Args:
         query: The words that name the query.
-        level: The lowest level that is written; a level that was set lower stays.
+        level: The lowest level that is written; a lower level that was set before is kept.
     """
     logger = logging.getLogger(_LOGGER)
     QueryLines.query = query
@@ -75,7 +75,7 @@ def stream_name(spools: Sequence[str], consumer: str | None) -> str:
 
 
 def task_name(context: TaskContext) -> str:
-    """Return the words that name the query and the part of it that a task works on.
+    """Return the words that name the query and the task's part of it.
 
     A batch query has no id; its stage is in Spark's own log.
     """

@@ -1,7 +1,7 @@
 """Positions that are gone or damaged: they end the query, or are noted and passed over.
 
-A loss that is passed over (`failOnDataLoss=false`) is noted in `gaps.jsonl` of the spool's
-directory, one JSON object a line, synced before the batch that goes on without it is planned.
+If a loss is passed over (`failOnDataLoss=false`), it is noted in `gaps.jsonl` of the spool's
+directory, one JSON object per line, and synced before the next batch is planned without it.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Loss:
     """Positions [start, end) of a spool that a query cannot read any more.
 
     Attributes:
-        path: The directory in whose file it is noted.
-        uuid: The spool that had them.
+        path: The directory with the file of the note.
+        uuid: The spool that had the positions.
         start: The first position.
-        end: The position after the last; None when nobody knows, because the spool is gone.
+        end: The position after the last; None if it is unknown, because the spool is gone.
     """
 
     path: str
@@ -42,11 +42,11 @@ class Loss:
 
 
 class Losses:
-    """The rule of one query for positions that are gone, and the losses that it has met.
+    """The rule of one query for positions that are gone, and the losses that the query has met.
 
     Args:
         fail: Whether a loss ends the query.
-        consumer: The consumer in the notes.
+        consumer: The consumer's name in the notes.
     """
 
     def __init__(self, *, fail: bool = True, consumer: str | None = None) -> None:
@@ -61,7 +61,7 @@ class Losses:
         return self._positions
 
     def meet(self, error: SpoolError, loss: Loss) -> None:
-        """Raise `error`, or note the loss it speaks of, once.
+        """Raise `error`, or note its loss, once.
 
         Raises:
             SpoolError: `error`.

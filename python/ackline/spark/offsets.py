@@ -1,6 +1,6 @@
-"""The rules of a stream's offsets: where a query begins, what a batch holds, when a mark moves.
+"""The rules of a stream's offsets: the start of a query, the content of a batch, mark moves.
 
-No Spark here: offsets are plain dicts, spools whatever has the methods of `SpoolView`.
+No Spark here: offsets are plain dicts, spools are any objects with the methods of `SpoolView`.
 
 Format 1, keys sorted, because Spark compares offsets as text:
 
@@ -9,11 +9,11 @@ Format 1, keys sorted, because Spark compares offsets as text:
                                                                a batch [P, Q) of each spool
 
 E is the epoch of the writer of position Q - 1, 16 hexadecimal digits: a copy from a backup that has
-gone on has another one there. It is left out where it is not known, as by releases before format 2.
+gone on has another epoch there. It is left out if it is unknown, as in releases before format 2.
 
 Spark asks twice for the initial offset of a new query, and again when batch 0 has to be repeated.
 So the initial offset names a rule, never a position: `Tracker.latest` resolves the rule once and
-writes what it found into `from`, and `ranges_between` takes a batch from its end offset alone.
+writes the result into `from`, and `ranges_between` takes a batch only from its end offset.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ackline.spark.spools import Spools, SpoolView
 
 FORMAT: Final = 1
-"""The offset format that is written, and the only one that is read."""
+"""The offset format that is written, and the only format that is read."""
 
 Offset = dict[str, Any]
 """An offset as Spark's Python sources exchange it: a JSON object."""
@@ -47,16 +47,16 @@ _log = logging.getLogger("ackline.spark")
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The most that a batch may hold, over all spools; None for no limit."""
+    """The limit of a batch, over all spools; None for no limit."""
 
     rows: int | None = None
     bytes: int | None = None
 
     def shared(self, backlogs: Mapping[str, int]) -> dict[str, Limit]:
-        """Divide the limit among spools in proportion to how many rows each has waiting.
+        """Divide the limit among spools in proportion to their waiting rows.
 
-        Every spool gets at least one row and byte, so that none starves; the sum stays within the
-        limit unless there are more spools than that.
+        Every spool gets at least one row and byte, so that no spool starves; the sum stays within
+        the limit unless there are more spools than that.
         """
         rows, size = _shares(self.rows, backlogs), _shares(self.bytes, backlogs)
         return {uuid: Limit(rows[uuid], size[uuid]) for uuid in backlogs}
@@ -68,13 +68,13 @@ class Limit:
 
 
 class Tracker:
-    """One query's way through its spools: resolves its start, advances, moves its marks.
+    """One query's progress through its spools: resolves its start, advances, moves its marks.
 
     Args:
-        start: Where spools begin that no checkpoint knows.
-        consumer: Whose marks are moved; None moves none.
-        losses: What becomes of positions that are gone; they end the query if it is left away.
-        start_given: Whether the user said `start`, or it is the default.
+        start: The start in spools that no checkpoint knows.
+        consumer: The consumer with the marks to be moved; None moves none.
+        losses: The rule for positions that are gone; without it they end the query.
+        start_given: Whether the user gave `start`, or it is the default.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Tracker:
         return {"start": start, "v": FORMAT}
 
     def hold(self, spools: Spools) -> None:
-        """Take the consumer, if this process does not have it yet, and say that it lives.
+        """Take the consumer, if this process does not hold it yet, and note that its reader lives.
 
         Raises:
             SpoolError: `spool.consumer_busy`.
@@ -115,12 +115,12 @@ class Tracker:
         self._leases.release()
 
     def pin(self, spools: Spools) -> None:
-        """Take nothing that becomes durable after this call."""
+        """Limit batches to the positions that are durable at this call."""
         self._pinned = {uuid: view.durable() for uuid, view in spools}
 
     @property
     def pinned(self) -> bool:
-        """Whether `pin` was called."""
+        """Return whether `pin` was called."""
         return self._pinned is not None
 
     def latest(self, spools: Spools, start: Offset, limit: Limit) -> Offset:
@@ -151,7 +151,7 @@ class Tracker:
         planned = self._planned(spools, start, available) if known else None
         if planned is not None:
             return planned
-        # What came instead of a lost spool, or where there was none, is new as a whole.
+        # A spool that replaced a lost one, or that is the first in its place, is new as a whole.
         afresh = given is not None and (not given or len(available) < len(given))
         for uuid, view in spools:
             if uuid not in known:
@@ -166,10 +166,10 @@ class Tracker:
         return following
 
     def _restored(self, spools: Spools, uuid: str, span: Span) -> int | None:
-        """Return where to go on in a copy from a backup; None if the spool is no such copy.
+        """Return where to continue in a copy from a backup; None if the spool is no such copy.
 
-        The end of the backup is not known, but the mark of this consumer came with it and does not
-        stand above that. So what follows the mark is read again, and nothing is left out.
+        The end of the backup is unknown, but the mark of this consumer came with it and is not
+        above that end. So positions after the mark are read again, and nothing is left out.
 
         Raises:
             SpoolError: `spool.restored`.
@@ -190,10 +190,10 @@ class Tracker:
         return again
 
     def _check_checkpoint(self, spools: Spools) -> None:
-        """Refuse a query whose checkpoint is missing although its consumer has had one.
+        """Refuse a query without a checkpoint if its consumer has had one before.
 
-        A sink that knows its batches by number would skip those of the new checkpoint, which begin
-        at 0 again, and their events would be committed without being in any table.
+        A sink that knows its batches by number would skip the batches of the new checkpoint, whose
+        numbers begin at 0 again, and their events would be committed without being in any table.
         """
         if self._start_given or self._consumer is None or self._resolved:
             return
@@ -258,7 +258,7 @@ class Tracker:
     def _capped(self, uuid: str, span: Span) -> Span:
         if self._pinned is None:
             return span
-        # A spool that was not there when the end was pinned contributes nothing.
+        # A spool that was not there at the time of `pin` contributes nothing.
         pinned = self._pinned.get(uuid, span.start)
         return Span(span.start, max(span.start, min(span.end, pinned)))
 
@@ -292,11 +292,11 @@ class Tracker:
             if self._consumer is None or uuid not in spools or self._marked.get(uuid) == span.end:
                 continue
             if uuid in self._rewound:
-                # What follows the mark is read again.
+                # Positions after the mark are read again.
                 continue
             position = span.end
             if not self.losses.fail:
-                # A mark stands within the spool: positions that it lost were passed over.
+                # A mark lies within the spool: positions that the spool lost were passed over.
                 view = spools.at(uuid)
                 position = max(view.first_kept(), min(position, view.durable()))
             before = self._leases.committed(uuid)
@@ -369,13 +369,13 @@ def _sealed(spools: Spools, uuid: str, span: Span, known: Mapping[str, Span]) ->
 def ranges_between(
     spools: Spools, start: Offset, end: Offset, losses: Losses | None = None
 ) -> dict[str, Span]:
-    """Return the positions of a batch, which its end offset alone decides, with its holes.
+    """Return the positions of a batch, with its holes; only its end offset decides on them.
 
     Args:
-        spools: The spools as they stand now.
-        start: Where Spark says the batch begins.
-        end: Where it ends.
-        losses: What becomes of positions that are gone; they end the query if it is left away.
+        spools: The spools in their current state.
+        start: The start of the batch according to Spark.
+        end: The end of the batch.
+        losses: The rule for positions that are gone; without it they end the query.
 
     Raises:
         SpoolError: `spool.offset_mismatch`: a concrete `start` does not end where `end` begins;
@@ -420,7 +420,7 @@ def _check_joined(start: Offset, end: Offset, spans: Mapping[str, Span]) -> None
 
 
 def found_at(uuid: str, view: SpoolView, at_us: int) -> int:
-    """Return the first position received at a time or later; says so when older ones are gone."""
+    """Return the first position received at a time or later; warn if older ones are gone."""
     found = view.find(at_us)
     if 0 < found == view.first_kept() < view.durable():
         _log.warning(
@@ -434,7 +434,7 @@ def found_at(uuid: str, view: SpoolView, at_us: int) -> int:
 
 
 def wait_for_more(spools: Spools, start: Offset, timeout: float) -> None:
-    """Return once a spool goes on behind `start`, or after `timeout` seconds."""
+    """Return once a spool has positions after `start`, or after `timeout` seconds."""
     spans = spans_of(start)
     if spans is None:
         return
@@ -452,7 +452,7 @@ def wait_for_more(spools: Spools, start: Offset, timeout: float) -> None:
 def _shares(limit: int | None, backlogs: Mapping[str, int]) -> dict[str, int | None]:
     if limit is None:
         return dict.fromkeys(backlogs)
-    # One for each, and what is left over in proportion; the largest remainders get the rest.
+    # One for each, and the rest in proportion; the largest remainders get the leftover.
     total = sum(backlogs.values())
     spare = max(0, limit - len(backlogs))
     parts = {uuid: divmod(spare * rows, total) for uuid, rows in backlogs.items()}
@@ -462,5 +462,5 @@ def _shares(limit: int | None, backlogs: Mapping[str, int]) -> dict[str, int | N
     return {uuid: 1 + whole + (uuid in more) for uuid, (whole, _) in parts.items()}
 
 
-# How long one of several spools is waited for before the next has its turn.
+# Seconds to wait for one of several spools before the next one's turn.
 _ROUND_SECONDS = 0.01

@@ -1,6 +1,6 @@
-"""The options of `format("ackline")`: their names, their defaults, what is refused and why.
+"""The options of `format("ackline")`: their names, their defaults, and their checks.
 
-Nothing here touches a spool or Spark, so a mistake is told before either is opened.
+Nothing here touches a spool or Spark, so a mistake is reported before either is opened.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ COLUMNS: Final = (
 """The columns of an event, in the order in which a spool yields them."""
 
 DIGEST: Final = "digest"
-"""The column that is built only where it is asked for: 16 bytes of sender and event."""
+"""The column that is built only on request: 16 bytes of sender and event."""
 
 StartingPosition = Literal["committed", "earliest", "latest"] | int
-"""Where spools begin that no checkpoint knows; a number is a time in microseconds since 1970."""
+"""The start in spools that no checkpoint knows; a number is microseconds since 1970."""
 
 Table = Literal["events", "quarantine"]
-"""What is read of a spool: its events, or what its receiver could not read and set aside."""
+"""The table that is read of a spool: its events, or the unreadable input set aside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,8 @@ class ListenOptions:
     """A receiver inside the query's process.
 
     Attributes:
-        urls: Where it listens.
-        options: What `ackline.Receiver` is given, by its names.
+        urls: The URLs that it listens on.
+        options: The options of `ackline.Receiver`, by its names.
     """
 
     urls: tuple[str, ...]
@@ -60,23 +60,23 @@ class ListenOptions:
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """What `readStream.format("ackline")` was given.
+    """The options of `readStream.format("ackline")`.
 
     Attributes:
         spools: Directories, at least one.
-        consumer: The name whose marks this query moves; None moves none.
-        start: Where spools begin that no checkpoint knows.
-        start_given: Whether that was said, or is the default.
+        consumer: The name of the consumer with the marks that this query moves; None moves none.
+        start: The start in spools that no checkpoint knows.
+        start_given: Whether that was given, or is the default.
         fail_on_loss: Whether positions that are gone end the query.
-        table: What is read of each spool.
+        table: The table that is read of each spool.
         group: Whether the spools' files may be open to their group.
         listen: The receiver inside the query's process; None for none.
         max_rows: Events per batch, over all spools; None for no limit.
         max_bytes: Inflated bytes per batch, over all spools; None for no limit.
-        max_partitions: Tasks per batch; None for one a core.
-        columns: What is built of each event; None for all.
-        digest: Whether that has a digest.
-        payload: How payloads become columns, where a schema wants that.
+        max_partitions: Tasks per batch; None for one per core.
+        columns: The columns that are built of each event; None for all.
+        digest: Whether these include the digest.
+        payload: The options for payloads as columns, if a schema asks for that.
         skip_repeats: Whether events that were sent before are left out.
         read_memory: Bytes that the reader of each task holds at once.
     """
@@ -101,21 +101,21 @@ class StreamOptions:
 
 @dataclass(frozen=True, slots=True)
 class BatchOptions:
-    """What `read.format("ackline")` was given.
+    """The options of `read.format("ackline")`.
 
     Attributes:
         spools: Directories, at least one.
         start: First position that is read; None for the first that is kept.
         end: First position that is not read; None for the end when the query is planned.
         start_us: First time of receipt that is read, in microseconds since 1970; None for all.
-        end_us: First time of receipt that is not read any more; None for all.
-        push_filters: Whether filters decide what is read; the frame is then for one set of them.
-        table: What is read of each spool.
+        end_us: First time of receipt that is no longer read; None for all.
+        push_filters: Whether filters limit the reading; the frame then serves one set of filters.
+        table: The table that is read of each spool.
         group: Whether the spools' files may be open to their group.
-        max_partitions: Tasks; None for one a core.
-        columns: What is built of each event; None for all.
-        digest: Whether that has a digest.
-        payload: How payloads become columns, where a schema wants that.
+        max_partitions: Tasks; None for one per core.
+        columns: The columns that are built of each event; None for all.
+        digest: Whether these include the digest.
+        payload: The options for payloads as columns, if a schema asks for that.
         skip_repeats: Whether events that were sent before are left out.
         read_memory: Bytes that the reader of each task holds at once.
     """
@@ -137,10 +137,10 @@ class BatchOptions:
 
 
 def check_options(given: Mapping[str, str]) -> None:
-    """Refuse what neither a stream nor a batch takes, before it is known which of them it is.
+    """Refuse options that neither a stream nor a batch takes, before the kind is known.
 
     Raises:
-        UsageError: With the text of the one whose options these are.
+        UsageError: The error of the stream or of the batch, by the options that are given.
     """
     _known(given, (*_STREAM_NAMES, *_BATCH_ONLY), "")
     refusals: list[UsageError] = []
@@ -162,7 +162,7 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
     """Read the options of a stream.
 
     Raises:
-        UsageError: One is unknown, missing or out of its range; the text names it.
+        UsageError: An option is unknown, missing or out of its range; the text names it.
     """
     options = _known(given, _STREAM_NAMES, "readStream")
     spools, consumer = _spools(options), _consumer(options)
@@ -190,7 +190,7 @@ def batch_options(given: Mapping[str, str]) -> BatchOptions:
     """Read the options of a batch.
 
     Raises:
-        UsageError: One is unknown, missing or out of its range; the text names it.
+        UsageError: An option is unknown, missing or out of its range; the text names it.
     """
     options = _known(given, _BATCH_NAMES, "read")
     spools = _spools(options)
@@ -227,7 +227,7 @@ def columns_of(given: Mapping[str, str]) -> tuple[str, ...] | None:
     """Read `columns` and `digest`, the names to build, in the order wanted; None for all.
 
     Raises:
-        UsageError: A name is unknown or stands twice, or `digest` is no flag.
+        UsageError: A name is unknown or occurs twice, or `digest` is no flag.
     """
     options = {name.lower(): value for name, value in given.items()}
     text = options.get("columns")
@@ -245,7 +245,7 @@ def check_columns(names: tuple[str, ...]) -> None:
     """Refuse names that an event does not have.
 
     Raises:
-        UsageError: There is none, one is unknown or one stands twice.
+        UsageError: There is no name, a name is unknown, or a name occurs twice.
     """
     known = (*COLUMNS, DIGEST)
     strange = [name for name in names if name not in known]
@@ -398,7 +398,7 @@ def _receiver_options(options: Mapping[str, str], consumer: str) -> dict[str, in
 
 
 def _receiver_value(name: str, text: str) -> int | str:
-    # A number of milliseconds; all else is read where the receiver is.
+    # A number of milliseconds; all other values are read by the receiver.
     return int(text) if name.endswith("_ms") and text.isdecimal() else text
 
 

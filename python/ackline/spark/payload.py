@@ -1,4 +1,4 @@
-"""Payloads as typed columns: the options for that, and what a query's schema wants of events."""
+"""Payloads as typed columns: their options, and the columns that a query's schema wants."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class PayloadOptions:
-    """How payloads become columns.
+    """The options for payloads as columns.
 
     Attributes:
-        ddl: The columns as the option `schema` names them; None without it.
-        is_variant: Whether the column `payload` is VARIANT, where no schema is given.
-        mode: What becomes of an event that is malformed.
-        rescued: The column that takes what is unknown or does not fit; None turns it off.
-        corrupt_record: The column that takes the text of an event that is no JSON object.
-        case_sensitive: Whether members must be written as the columns are.
+        ddl: The columns that the option `schema` names; None without it.
+        is_variant: Whether the column `payload` is VARIANT, if no schema is given.
+        mode: The handling of a malformed event.
+        rescued: The column for members that are unknown or do not fit; None turns it off.
+        corrupt_record: The column for the text of an event that is no JSON object.
+        case_sensitive: Whether members must match the columns in case.
     """
 
     ddl: str | None
@@ -49,17 +49,17 @@ class PayloadOptions:
     case_sensitive: bool
 
     def with_rescued(self) -> str | None:
-        """Return the columns of the option `schema` and, behind them, the rescued."""
+        """Return the columns of the option `schema` followed by the column of rescued members."""
         if self.ddl is None or self.rescued is None or _names(self.ddl, self.rescued):
             return self.ddl
         return f"{self.ddl}, `{self.rescued.replace('`', '``')}` STRING"
 
 
 def payload_options(options: Mapping[str, str]) -> PayloadOptions:
-    """Read the options, whose names are in lower case.
+    """Read the options; their names are in lower case.
 
     Raises:
-        UsageError: One is out of its range; the text names it.
+        UsageError: An option is out of its range; the text names it.
     """
     mode = options.get("mode", "PERMISSIVE").upper()
     if mode not in ("PERMISSIVE", "DROPMALFORMED", "FAILFAST"):
@@ -89,11 +89,11 @@ def payload_options(options: Mapping[str, str]) -> PayloadOptions:
 
 
 def projection(schema: StructType, options: PayloadOptions) -> Projection:
-    """Return what fills the columns of a query's schema.
+    """Return the projection that fills the columns of a query's schema.
 
     Raises:
-        UsageError: A column cannot be filled from JSON, or has the name of one that every event has
-            and another type.
+        UsageError: A column cannot be filled from JSON, or has the name of a column that every
+            event has, and another type.
     """
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_schema

@@ -1,11 +1,11 @@
-"""The batches that were planned for a consumer: what was planned once is planned the same again.
+"""The batches that were planned for a consumer: a planned batch is planned the same again.
 
-Sinks that are idempotent by batch (Parquet, Delta) skip a batch whose number they have seen. When a
-checkpoint is rolled back, Spark plans those numbers anew, and only a batch with the very positions
-of the first time may be skipped without losing any. So each plan is kept beside the consumer's
-mark, for as many batches as Spark keeps of its own log.
+Sinks that are idempotent by batch (Parquet, Delta) skip a batch with a number that they have seen.
+When a checkpoint is rolled back, Spark plans those numbers anew, and such a sink may skip a batch
+without losing events only if it has exactly the positions of the first time. So each plan is kept
+next to the consumer's mark, for as many batches as Spark keeps of its own log.
 
-A plan that cannot be kept is said and ends nothing: on a full disk it is the query that makes room.
+A plan that cannot be kept is logged and ends nothing: on a full disk the query makes the room.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Plans:
     """The plans of one consumer, in a file of one of its spools.
 
     Args:
-        file: Where they stand, one JSON object a line.
+        file: The file of the plans, one JSON object per line.
     """
 
     def __init__(self, file: Path) -> None:
@@ -43,11 +43,11 @@ class Plans:
                 plan = json.loads(line)
                 self._keep(plan["start"], plan["end"])
             except (ValueError, KeyError, TypeError):
-                # The line that a kill cut short: its batch was not planned.
+                # A kill cut this line short: its batch was not planned.
                 continue
 
     def end_of(self, start: dict[str, Any]) -> dict[str, Any] | None:
-        """Return where the batch ended that was planned from `start`; None if none was."""
+        """Return the end of the batch that was planned from `start`; None if there was none."""
         return self._ends.get(_text(start))
 
     def note(self, start: dict[str, Any], end: dict[str, Any]) -> None:
@@ -91,7 +91,7 @@ class Plans:
 
 
 def plans_file(spool: str, consumer: str) -> Path:
-    """Return where a spool keeps the plans of a consumer."""
+    """Return the file in which a spool keeps the plans of a consumer."""
     return Path(spool, "consumers", f"{consumer}.plans")
 
 
@@ -100,5 +100,5 @@ def _text(offset: dict[str, Any]) -> str:
 
 
 def _lines(plans: Iterable[tuple[str, dict[str, Any]]]) -> str:
-    # A line cut short by a kill must not swallow the next one: each begins with a newline.
+    # A line cut short by a kill must not swallow the next line: each begins with a newline.
     return "".join(f'\n{{"start":{start},"end":{_text(end)}}}' for start, end in plans)

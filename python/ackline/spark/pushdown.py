@@ -1,4 +1,4 @@
-"""Filters on `position` and `received_at` that decide which blocks a batch reads at all.
+"""Filters on `position` and `received_at` that decide on the blocks that a batch reads.
 
 Only with the option `pushFilters`: see `ackline.spark.source.FilteredBatchReader`.
 """
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What filters leave of an ordered column: [low, high), None for no bound."""
+    """The range of an ordered column that filters leave: [low, high), None for no bound."""
 
     low: int | None = None
     high: int | None = None
 
     def within(self, low: int | None, high: int | None) -> Bounds:
-        """Return what both leave."""
+        """Return the intersection with another range."""
         lows = [bound for bound in (self.low, low) if bound is not None]
         highs = [bound for bound in (self.high, high) if bound is not None]
         return Bounds(max(lows, default=None), min(highs, default=None))
@@ -45,7 +45,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the filters of a query leave of a spool.
+    """The ranges of a spool that the filters of a query leave.
 
     Attributes:
         position: Bounds of positions.
@@ -56,7 +56,7 @@ class Wanted:
     received_us: Bounds = Bounds()
 
     def narrowed(self, filters: Iterable[Filter]) -> Wanted:
-        """Return what the filters leave of this; those that are not understood leave all."""
+        """Return the part of this that the filters leave; unknown filters leave all of it."""
         wanted = self
         for one in filters:
             if getattr(one, "attribute", None) == ("position",):
@@ -66,7 +66,7 @@ class Wanted:
         return wanted
 
     def clipped(self, span: Span, view: SpoolView) -> Span:
-        """Return the part of a spool's positions that can hold what is wanted."""
+        """Return the part of a spool's positions that can match the filters."""
         start, end = span.start, span.end
         if self.received_us.low is not None:
             start = max(start, view.find(self.received_us.low))
@@ -98,7 +98,7 @@ def _number(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-# What is added to a filter's value for the bounds [low, high); None for no bound.
+# The amounts added to a filter's value for the bounds [low, high); None for no bound.
 _SHIFTS: Final[dict[type[Filter], tuple[int | None, int | None]]] = {
     EqualTo: (0, 1),
     EqualNullSafe: (0, 1),

@@ -1,4 +1,4 @@
-"""What a task does: read slices of segments and hand on record batches.
+"""The work of a task: reading slices of segments and handing on record batches.
 
 A task gets file names and byte ranges, so it lists nothing and asks nobody. Slices are packed into
 few tasks, because a Python task costs tens of milliseconds before its first row.
@@ -32,18 +32,18 @@ MIN_TASK_BYTES: Final = 8 << 20
 """Bytes of segment below which a task is not worth its start."""
 
 BATCH_ROWS: Final = 1024
-"""Events in a record batch: what is built, sent to the JVM and freed should stay in the cache."""
+"""Events in a record batch: few enough to stay in the cache until they are sent and freed."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A run of blocks in one segment and the positions wanted of it.
+    """A run of blocks in one segment, and the positions wanted of it.
 
     Attributes:
         path: The segment's file.
         uuid: The spool that the file must belong to.
-        byte_start: Where the first block's group begins in the file.
-        byte_end: Where the last block's group ends.
+        byte_start: Offset of the first block's group in the file.
+        byte_end: Offset of the end of the last block's group.
         start: First position wanted.
         end: First position not wanted.
     """
@@ -57,7 +57,7 @@ class Piece:
 
     @property
     def spool(self) -> str:
-        """The directory of the spool: segments lie in a folder of it."""
+        """The directory of the spool: segments lie in a folder of the spool."""
         return str(Path(self.path).parent.parent)
 
     @property
@@ -68,11 +68,11 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What is built of each event.
+    """The columns that are built of each event.
 
     Attributes:
         names: The columns, in the order wanted.
-        projection: What fills those that are no columns of every event; None if there are none.
+        projection: The projection for columns that not every event has; None if there are none.
     """
 
     names: tuple[str, ...]
@@ -87,7 +87,7 @@ class SpoolPartition(InputPartition):
 
 
 def default_partitions() -> int:
-    """Return how many tasks a batch is cut into unless an option says so: one for each core."""
+    """Return how many tasks a batch is cut into by default: one per core."""
     return len(os.sched_getaffinity(0))
 
 
@@ -99,7 +99,7 @@ def packed(pieces: Iterable[Piece], max_partitions: int) -> list[SpoolPartition]
     tasks: list[list[Piece]] = []
     done = 0
     for piece in waiting:
-        # The task in which the piece's middle lies keeps the count below the limit.
+        # Each piece goes to the task that its middle lies in: this keeps the count below the limit.
         wanted = min((done + piece.size // 2) // target, max_partitions - 1)
         done += piece.size
         if not tasks or wanted >= len(tasks):
@@ -119,7 +119,7 @@ def read_batches(
 
     Args:
         partition: The task's work.
-        columns: What is built.
+        columns: The columns that are built.
         skip_repeats: Whether events that were sent before are left out.
         memory: Bytes that the task's reader holds at once.
     """
@@ -133,14 +133,14 @@ def read_batches(
 
 @contextmanager
 def _placed(piece: Piece) -> Iterator[None]:
-    """End each error with where it happened: Spark shows its text far from any of that."""
+    """Add the place of each error to its text: Spark shows the text far from the place."""
     place = f"spool {piece.spool}, positions {piece.start} to {piece.end}, host {platform.node()}"
     try:
         yield
     except SpoolError as error:
         raise SpoolError(f"{error} ({place})", code=error.code) from error
     except pa.ArrowInvalid as error:
-        # Reading raises it in the middle of a batch.
+        # Reading raises this error in the middle of a batch.
         raise pa.ArrowInvalid(f"{error} ({place})") from error
 
 

@@ -1,11 +1,10 @@
 """The sink: rows of a batch, or of a stream's micro-batches, sent to receivers.
 
 To Relink receivers they go in transactions: see `transactions`; to bpmux receivers on a sink for
-each partition: see `counted`. To Lumberjack receivers a task ends
-well when every row of its partition is acknowledged. While connections come and go it sends what is
-not; when no acknowledgement comes for `timeout` it fails, and Spark decides whether it runs again.
-So every row arrives at least once. Spark pickles the writers to its workers: they hold only
-options.
+each partition: see `counted`. To Lumberjack receivers a task ends well when every row of its
+partition is acknowledged. While connections come and go it sends the unacknowledged rows; when no
+acknowledgement comes for `timeout` it fails, and Spark decides whether it runs again. So every row
+arrives at least once. Spark pickles the writers to its workers: the writers hold only options.
 """
 
 from __future__ import annotations
@@ -44,19 +43,19 @@ DEFAULT_TIMEOUT: Final = 120
 """Seconds without an acknowledgement after which a task fails: receivers restart in less."""
 
 MAX_TIMEOUT: Final = 86_400
-"""The longest such time: a day."""
+"""The longest timeout: a day."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """What `write.format("ackline")` or `writeStream.format("ackline")` was given.
+    """The options of `write.format("ackline")` or `writeStream.format("ackline")`.
 
     Attributes:
-        url: The receivers.
-        protocol: What they speak: lumberjack, relink or bpmux.
-        raw: Whether the one column is an event's text, as it is.
-        metadata: Whether each event tells query, batch, partition and ordinal.
-        native: What the native sink is given beside that, by its names.
+        url: The URLs of the receivers.
+        protocol: The receivers' protocol: lumberjack, relink or bpmux.
+        raw: Whether the one column is an event's text, unchanged.
+        metadata: Whether each event has query, batch, partition and ordinal.
+        native: Further options of the native sink, by its names.
     """
 
     url: str
@@ -68,12 +67,12 @@ class SinkOptions:
 
 @dataclass(frozen=True, slots=True)
 class Sent(WriterCommitMessage):
-    """What a task has sent.
+    """The result of a task.
 
     Attributes:
-        partition: Its partition.
-        rows: Rows, all acknowledged.
-        possible_repeats: Of these, how many were sent again and may have arrived before.
+        partition: The task's partition.
+        rows: The number of rows, all acknowledged.
+        possible_repeats: How many of these were sent again and may have arrived before.
     """
 
     partition: int
@@ -85,7 +84,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     """Read the options of a sink.
 
     Raises:
-        UsageError: One is unknown, missing or out of its range; the text names it.
+        UsageError: An option is unknown, missing or out of its range; the text names it.
     """
     known = {name.lower() for name in (*NAMES, *_OF_SPARK)}
     for name in given:
@@ -128,16 +127,16 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
 
 
 def writes(given: Mapping[str, str]) -> bool:
-    """Tell whether options are a sink's, also where its `url` was forgotten."""
+    """Return whether options are a sink's, even without a `url`."""
     names = {name.lower() for name in given}
     return "url" in names or ("spool" not in names and not names.isdisjoint(_OF_SINKS))
 
 
 def check_sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """Refuse what a sink does not take; files of TLS are looked at, nobody is connected to.
+    """Refuse options that a sink does not take; this reads files of TLS and connects to nothing.
 
     Raises:
-        UsageError: As `sink_options`, and for a URL or a file that cannot be used.
+        UsageError: Like `sink_options`, and for a URL or a file that cannot be used.
     """
     import pyarrow as pa
 
@@ -151,11 +150,11 @@ def check_rows(options: SinkOptions, schema: StructType) -> None:
     """Refuse rows that have no form in JSON.
 
     Args:
-        options: The sink's.
-        schema: Of the frame that is written.
+        options: The sink's options.
+        schema: The schema of the frame that is written.
 
     Raises:
-        UsageError: A column is of such a type, a name stands twice, there is no column, or
+        UsageError: A column is of such a type, a name occurs twice, there is no column, or
             payload=raw has not exactly one column `payload` or `value` that is a string or binary.
     """
     if options.raw and [name.lower() for name in schema.names] not in (["payload"], ["value"]):
@@ -176,12 +175,12 @@ class BatchSink(DataSourceArrowWriter):
     """Sends the rows of `df.write`.
 
     Args:
-        options: What it was given.
+        options: The sink's options.
     """
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
-        # Of this write: the attempts of a task share it.
+        # The id of this write: the attempts of a task share it.
         self._query = str(uuid.uuid4())
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -196,7 +195,7 @@ class StreamSink(DataSourceStreamArrowWriter):
     """Sends the rows of `df.writeStream`, micro-batch by micro-batch.
 
     Args:
-        options: What it was given.
+        options: The sink's options.
     """
 
     def __init__(self, options: SinkOptions) -> None:
@@ -210,18 +209,18 @@ class StreamSink(DataSourceStreamArrowWriter):
         return send(self._options, query, batch, rows)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
-        """Do nothing: what tasks were acknowledged cannot be taken back."""
+        """Do nothing: acknowledged rows cannot be taken back."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
-        """Do nothing: what some tasks sent has arrived, and will again with the batch."""
+        """Do nothing: the rows that some tasks sent have arrived, and will again with the batch."""
 
 
 def send(options: SinkOptions, query: str, batch: int, batches: Iterator[pa.RecordBatch]) -> Sent:
     """Send a partition's rows and return when all are acknowledged.
 
     Args:
-        options: The sink's.
-        query: Identifies what is written, for the stamp.
+        options: The sink's options.
+        query: The id of the query or write, for the stamp.
         batch: The micro-batch, for the stamp.
         batches: The partition's rows.
 
@@ -260,23 +259,23 @@ def finished(sink: NativeSink[_T], batches: Iterator[pa.RecordBatch]) -> _T:
 
 
 def micro_batch() -> tuple[str, int]:
-    """Return the query and the micro-batch that this task is of."""
+    """Return the query and the micro-batch of this task."""
     context = task()
     query = context.getLocalProperty("sql.streaming.queryId") or ""
     return query, int(context.getLocalProperty("streaming.sql.batchId") or "0")
 
 
 def native_of(options: SinkOptions, query: str, batch: int, partition: int) -> dict[str, Any]:
-    """Return what the native sink of a task is given."""
+    """Return the options of a task's native sink."""
     stamp = _stamp(options, query, batch, partition)
     return dict(options.native) | stamp | {"partition": partition}
 
 
 def task() -> TaskContext:
-    """Return the context of the task that runs here; names its query in log lines.
+    """Return the context of the task that runs here; put its query's name into log lines.
 
     Raises:
-        RuntimeError: None does.
+        RuntimeError: No task runs here.
     """
     context = TaskContext.get()
     if context is None:
@@ -314,7 +313,7 @@ def _refuse_windows(options: Mapping[str, str], protocol: str) -> None:
 
 
 def _check_type(column: str, kind: DataType, *, nullable: bool) -> None:
-    """Refuse a type that Spark does not hand on, by its path."""
+    """Refuse a type that Spark does not hand on, naming its path."""
     parts: list[tuple[str, DataType, bool]] = []
     if isinstance(kind, StructType):
         parts = [(field.name, field.dataType, field.nullable) for field in kind]
@@ -353,9 +352,9 @@ def _url(options: Mapping[str, str]) -> str:
 
 
 def _protocol(url: str) -> str:
-    """The protocol of the receivers; refuses one that no sink speaks.
+    """Return the protocol of the receivers; refuse one that no sink supports.
 
-    What follows the first URL may be a host alone.
+    The parts after the first URL may be hosts alone.
     """
     spoken = []
     for one in url.split(","):
@@ -389,14 +388,14 @@ NAMES: Final = (
     "ignoreNullFields",
     "metadata",
 )
-# No reader has them.
+# Options that no reader has.
 _OF_SINKS = frozenset(name.lower() for name in NAMES) - {"payload"}
-# What Spark hands on of its own.
+# Options that Spark itself hands on.
 _OF_SPARK = ("checkpointLocation",)
 _PROTOCOLS = ("lumberjack", "relink", "bpmux")
 # Half of all numbers of messages on a channel.
 _MOST_EVENTS: Final = {"relink": (1 << 31) - 1}
-# What has no effect, by protocol.
+# Options without an effect, by protocol.
 _OF_WINDOWS: Final = {
     "relink": ("compression", "max_in_flight"),
     "bpmux": ("compression", "max_in_flight", "batch_events", "batch_bytes"),

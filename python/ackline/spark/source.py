@@ -1,8 +1,8 @@
-"""The data source as Spark sees it: schema, stream reader, batch reader.
+"""The data source for Spark: schema, stream reader, batch reader.
 
 Spark makes these objects in several processes and pickles them to its workers, so they hold only
-options. The stream reader keeps its spools open in the one process that plans the query, and looks
-at each call whether they are still the same: a directory that was replaced is found out.
+options. The stream reader keeps its spools open in the one process that plans the query, and checks
+at each call whether they are still the same, so it detects that a directory was replaced.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ if TYPE_CHECKING:
     from ackline.spark.spools import SpoolView
 
 IDLE_WAIT_SECONDS: Final = 0.1
-"""How long `latestOffset` waits for news: fewer idle rounds, and no batch later for it."""
+"""Seconds that `latestOffset` waits for events: fewer idle rounds, and no batch is delayed."""
 
 _T = TypeVar("_T")
 _log = logging.getLogger("ackline.spark")
@@ -108,13 +108,13 @@ class AcklineSource(DataSource):
 
     def __init__(self, options: dict[str, str]) -> None:
         check_version(pyspark.__version__)
-        # Already here: what a stream's reader raises when it is made, Spark hides behind its own.
+        # This is done here: Spark hides the errors of a stream's reader behind an error of its own.
         if writes(options):
             check_sink_options(options)
         else:
             check_options(options)
         super().__init__(options)
-        # Spark asks for the columns only where `.schema(…)` does not name them.
+        # Spark asks for the columns only if `.schema(…)` does not name them.
         self._is_asked = False
 
     @classmethod
@@ -134,7 +134,7 @@ class AcklineSource(DataSource):
         schema: StructType,
         overwrite: bool,  # noqa: FBT001 - Spark's
     ) -> BatchSink:
-        """Return what sends the rows of a batch query."""
+        """Return the sink for the rows of a batch query."""
         options = self._sink(schema)
         if overwrite:
             raise UsageError("what was sent cannot be overwritten: use .mode('append')")
@@ -146,7 +146,7 @@ class AcklineSource(DataSource):
         schema: StructType,
         overwrite: bool,  # noqa: FBT001 - Spark's
     ) -> StreamSink:
-        """Return what sends the rows of a stream; in mode complete, all of them in each batch."""
+        """Return the sink for the rows of a stream; in mode complete, all of them in each batch."""
         del overwrite
         options = self._sink(schema)
         kinds = {"relink": StreamTransactions, "bpmux": StreamCounted}
@@ -160,7 +160,7 @@ class AcklineSource(DataSource):
     def reader(self, schema: StructType) -> BatchReader:
         """Return the reader of a batch query."""
         options = batch_options(self.options)
-        # Spark refuses one with pushFilters while its setting for that is off, and names it.
+        # Spark refuses one with pushFilters while its setting for that is off; the error names it.
         kind = FilteredBatchReader if options.push_filters else BatchReader
         return kind(options, self._wanted(schema, options))
 
@@ -190,8 +190,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans the batches of one query and reads their slices; offsets as in `offsets`.
 
     Args:
-        options: What the query was given.
-        columns: What its schema wants.
+        options: The options of the query.
+        columns: The columns that the query's schema wants.
     """
 
     def __init__(self, options: StreamOptions, columns: Columns) -> None:
@@ -207,12 +207,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._uncommitted: str | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Return the constant that says how the query begins."""
+        """Return the constant that names the start of the query."""
         self._planning(self._tracker.hold)
         return self._tracker.initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return the limit of the options; Spark replaces it where its trigger wants all."""
+        """Return the limit of the options; Spark replaces it if its trigger wants all."""
         if self._options.max_rows is not None:
             return ReadMaxRows(self._options.max_rows)
         if self._options.max_bytes is not None:
@@ -220,7 +220,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Fix the end of the query at what is durable now."""
+        """Fix the end of the query at the positions that are durable now."""
         self._planning(self._tracker.pin)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
@@ -250,7 +250,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return held | {"lost": lost} if lost else held
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Cut a batch, which its end offset names, into tasks."""
+        """Cut a batch into tasks; its end offset names the batch."""
         self._check_commits(start, end)
 
         def cut(spools: Spools) -> list[SpoolPartition]:
@@ -272,13 +272,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._uncommitted = None
 
     def stop(self) -> None:
-        """End the embedded receiver, if there is one, and let go of the consumer."""
+        """End the embedded receiver, if there is one, and release the consumer."""
         if self._embedded is not None:
             self._embedded.stop()
         self._tracker.release()
 
     def _planning(self, work: Callable[[Spools], _T]) -> _T:
-        """Do work of the one process that plans: it listens, and it holds the consumer."""
+        """Run `work` in the one process that plans: it listens, and it holds the consumer."""
         self._begin_once()
         if self._options.listen is not None and self._embedded is None:
             self._embedded = Embedded(self._options.spools[0], self._options.listen)
@@ -299,7 +299,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise
 
     def _check_commits(self, start: Offset, end: Offset) -> None:
-        # Async progress tracking plans the next batch without having committed the one before.
+        # Async progress tracking plans the next batch before it has committed the last one.
         if self._uncommitted is not None and self._uncommitted == _text(start) and start != end:
             message = (
                 "the ackline source does not work with asyncProgressTrackingEnabled: "
@@ -309,7 +309,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._uncommitted = _text(end)
 
     def _begin_once(self) -> None:
-        """Give the process that plans its log lines, and warn of a query that marks nothing."""
+        """Set up log lines for the process that plans, and warn of a query that marks nothing."""
         if self._begun:
             return
         self._begun = True
@@ -324,10 +324,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Stands for a reader that cannot be made: Spark would tell an error of its own instead.
+    """Replaces a reader that cannot be made: Spark would raise an error of its own instead.
 
     Args:
-        message: Why it cannot.
+        message: The reason why the reader cannot be made.
     """
 
     def __init__(self, message: str) -> None:
@@ -338,7 +338,7 @@ class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         raise UsageError(self._message)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return any limit: what is called next refuses."""
+        """Return any limit: the next call refuses."""
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
@@ -359,11 +359,11 @@ class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class BatchReader(DataSourceReader):
-    """Reads positions [start, end) of the spools, as they stand when the query is planned.
+    """Reads positions [start, end) of the spools, in their state when the query is planned.
 
     Args:
-        options: What the query was given.
-        columns: What its schema wants.
+        options: The options of the query.
+        columns: The columns that the query's schema wants.
     """
 
     def __init__(self, options: BatchOptions, columns: Columns) -> None:
@@ -390,16 +390,16 @@ class BatchReader(DataSourceReader):
         return span
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one task's events; Spark makes a task without work where there is nothing."""
+        """Read one task's events; without work Spark still makes one task, with no events."""
         return _events(partition, self._columns, self._options)
 
 
 class FilteredBatchReader(BatchReader):
-    """A batch reader that plans only what filters on `position` and `received_at` leave.
+    """A batch reader that plans only positions that filters on `position` and `received_at` leave.
 
-    Spark keeps what the first query left with the frame, also for later queries with other filters
-    and for other branches of the same query, and tells nobody. So it is made only where the option
-    `pushFilters` says that the frame is for one set of filters.
+    Spark keeps the result of the first query's filters with the frame, also for later queries with
+    other filters and for other branches of the same query, and reports this to nobody. So this
+    reader is made only if the option `pushFilters` says that the frame is for one set of filters.
     """
 
     _wanted = Wanted()
@@ -420,7 +420,7 @@ def schema_of(columns: Sequence[str]) -> StructType:
 
 
 def own_schema(columns: Sequence[str], payload: PayloadOptions) -> StructType:
-    """Return the schema of an event's `columns` where the query gives none."""
+    """Return the schema of an event's `columns` if the query gives none."""
     schema = schema_of(columns)
     if not payload.is_variant or "payload" not in columns:
         return schema
@@ -428,7 +428,7 @@ def own_schema(columns: Sequence[str], payload: PayloadOptions) -> StructType:
         StructField(field.name, VariantType()) if field.name == "payload" else field
         for field in schema
     ]
-    # What is no JSON is no VARIANT, and must not be lost.
+    # A text that is no JSON is no VARIANT, and must not be lost.
     return StructType([*fields, StructField(payload.corrupt_record, StringType())])
 
 
@@ -436,8 +436,8 @@ def wanted_columns(schema: StructType, options: StreamOptions | BatchOptions) ->
     """Return the columns that a query's schema wants.
 
     Args:
-        schema: What Spark hands over: the source's own, or what `.schema(…)` was given.
-        options: What the query was given.
+        schema: The schema from Spark: the source's own, or the one given to `.schema(…)`.
+        options: The options of the query.
 
     Raises:
         UsageError: A column of every event has another type or may not be null, a column cannot be
@@ -492,7 +492,7 @@ def planned(
 def _events(
     partition: InputPartition, columns: Columns, options: StreamOptions | BatchOptions
 ) -> Iterator[pa.RecordBatch]:
-    """Reads the events of one task; those of no task of ours are none."""
+    """Read the events of one task; a foreign task has none."""
     if not isinstance(partition, SpoolPartition):
         return iter(())
     return read_batches(

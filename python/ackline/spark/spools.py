@@ -1,7 +1,7 @@
-"""The spools of a query: which directory holds which, and what each still has.
+"""The spools of a query: the directory of each, and the positions that each still has.
 
-A directory that is gone, a spool in another's place, a copy from a backup, and positions that are
-removed, lost or damaged each end the query by name, or are noted and passed over where `losses`
+A directory that is gone, a spool that replaced another, a copy from a backup, and positions that
+are removed, lost or damaged each end the query by name, or are noted and passed over if `losses`
 says so.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class LeaseView(Protocol):
-    """What the rules need of a lease; `ackline._core.Lease` has it."""
+    """The part of a lease that the rules need; `ackline._core.Lease` has it."""
 
     def committed(self) -> int | None:
         """The consumer's mark; None while it has none."""
@@ -34,14 +34,14 @@ class LeaseView(Protocol):
         """Move the consumer's mark, durably."""
 
     def seen(self) -> None:
-        """Say that the reader lives."""
+        """Record that the reader is alive."""
 
     def release(self) -> None:
-        """Let go of the consumer."""
+        """Release the consumer."""
 
 
 class SpoolView(Protocol):
-    """What the rules need of a spool; `ackline._core.Spool` has it."""
+    """The part of a spool that the rules need; `ackline._core.Spool` has it."""
 
     @property
     def uuid(self) -> str:
@@ -64,15 +64,15 @@ class SpoolView(Protocol):
         *,
         skip_losses: bool = False,
     ) -> int:
-        """The end of a batch that begins at `start`: before the first loss, or behind losses."""
+        """The end of a batch that begins at `start`: before the first loss, or after losses."""
 
     def holes(
         self, start: int | None, end: int | None, *, check: bool = False
     ) -> Sequence[tuple[int, int, str, str]]:
-        """The losses in [start, end): start, end, why, when it was noted."""
+        """The losses in [start, end): start, end, reason, time of the note."""
 
     def epoch_at(self, position: int) -> str | None:
-        """The epoch of the writer of a position; None if it is not known."""
+        """The epoch of the writer of a position; None if it is unknown."""
 
     def slices(
         self, start: int, end: int, max_slices: int, min_bytes: int
@@ -91,13 +91,13 @@ class SpoolView(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Positions [start, end) of one spool, `from` and `to` in an offset.
+    """Positions [start, end) of one spool; `from` and `to` in an offset.
 
     Attributes:
         start: The first position.
         end: The position after the last one.
         holes: Positions in between that are passed over, in order.
-        epoch: The epoch of the writer of the last position; None if it is not known.
+        epoch: The epoch of the writer of the last position; None if it is unknown.
     """
 
     start: int
@@ -107,7 +107,7 @@ class Span:
 
     @property
     def rows(self) -> int:
-        """How many positions it holds, with the holes."""
+        """The number of positions in the span, including the holes."""
         return self.end - self.start
 
     @property
@@ -120,11 +120,11 @@ class Span:
 
 
 class Spools:
-    """The spools of a query by UUID, as they stand now.
+    """The spools of a query by UUID, in their current state.
 
     Args:
         views: Each directory with the spool that was found in it.
-        missing: Directories that hold none.
+        missing: Directories that hold no spool.
         may_come: Whether a missing spool may still be made (a quarantine), or is gone.
 
     Raises:
@@ -154,7 +154,7 @@ class Spools:
         yield from sorted(self._views.items(), key=lambda item: item[0])
 
     def __contains__(self, uuid: str) -> bool:
-        """Tell whether one of the directories holds a spool."""
+        """Return whether one of the directories holds a spool."""
         return uuid in self._views
 
     def at(self, uuid: str) -> SpoolView:
@@ -166,7 +166,7 @@ class Spools:
         return list(self._paths.values())
 
     def first_path(self) -> str | None:
-        """Return the directory of the spool of the lowest UUID, for what concerns them all."""
+        """Return the directory of the spool with the lowest UUID, for files that concern all."""
         return next((self._paths[uuid] for uuid, _ in self), None)
 
     def require(self, known: Collection[str] = ()) -> None:
@@ -185,13 +185,13 @@ class Spools:
     def reached(
         self, uuid: str, position: int, known: Collection[str], losses: Losses
     ) -> int | None:
-        """Return a position of the checkpoint, or the spool's end where it stands above that.
+        """Return a position of the checkpoint, or the spool's end if the position is above that.
 
         Args:
             uuid: The spool.
-            position: Where the checkpoint stands.
+            position: The position in the checkpoint.
             known: All UUIDs of the checkpoint.
-            losses: What becomes of positions that are gone.
+            losses: The rule for positions that are gone.
 
         Returns:
             The position; None if the spool is not there and was passed over.
@@ -210,7 +210,7 @@ class Spools:
         return min(position, durable)
 
     def kept(self, uuid: str, start: int, losses: Losses) -> int:
-        """Return `start`, or the first kept position behind it where losses are passed over.
+        """Return `start`, or the first kept position after it if losses are passed over.
 
         Raises:
             SpoolError: `spool.gap`.
@@ -230,7 +230,7 @@ class Spools:
         return first
 
     def without_losses(self, uuid: str, span: Span, losses: Losses) -> Span:
-        """Return a batch with its holes, each of which is noted.
+        """Return a batch with its holes; each hole is noted.
 
         Every byte of the batch is read, so that a task meets no damage.
         """
@@ -261,7 +261,7 @@ class Spools:
             raise self._refusal(uuid, start, first, end, why) from error
 
     def restored(self, uuid: str, span: Span, reread: int) -> SpoolError | None:
-        """Return the error of a spool whose last position of a batch is another writer's.
+        """Return the error of a spool if the last position of a batch is another writer's.
 
         Args:
             uuid: The spool.
@@ -327,7 +327,7 @@ class Spools:
         return SpoolError(message, code="spool.behind_checkpoint")
 
     def _anywhere(self, known: Collection[str]) -> str:
-        # The loss is noted where somebody looks for it: in the spool that came instead.
+        # The loss is noted in the spool that came instead, where users look for it.
         newcomers = [path for uuid, path in self._paths.items() if uuid not in known]
         return next(iter(newcomers or self._paths.values()), "")
 
@@ -335,7 +335,7 @@ class Spools:
 class OpenSpools:
     """Spools that one process keeps open between two looks, so that it lists no segment twice.
 
-    A spool is opened anew when its directory or one of its first files is another one than before.
+    A spool is opened again if its directory or one of its first files is not the same as before.
     A pickled copy is empty.
     """
 
@@ -349,7 +349,7 @@ class OpenSpools:
         """Return the spool in a directory.
 
         Raises:
-            SpoolError: The directory holds no spool, or one that this release cannot read.
+            SpoolError: The directory holds no spool, or a spool that this release cannot read.
         """
         seen = _seen(path)
         known = self._open.get(path)
@@ -368,7 +368,7 @@ _Seen = tuple[int | None, ...]
 
 
 def _seen(path: str) -> _Seen:
-    """What tells a spool from another one in its place: the process, devices and inodes."""
+    """Return the values that tell a spool from another in its place: process, devices, inodes."""
     found: list[int | None] = [os.getpid()]
     for name in ("", "spool.json", "durable", "segments"):
         try:
@@ -378,7 +378,7 @@ def _seen(path: str) -> _Seen:
             continue
         found += [stat.st_dev, stat.st_ino]
         if name == "spool.json":
-            # An inode may be given out again.
+            # An inode may be reused.
             found.append(stat.st_ctime_ns)
     return tuple(found)
 
@@ -394,9 +394,9 @@ def open_spools(
 
     Args:
         paths: Their directories.
-        table: Which of a receiver's two spools is meant.
+        table: The table that is meant, of a receiver's two spools.
         group: Whether files may be open to their group.
-        opened: Spools that are kept open; without it, each is opened anew.
+        opened: Spools that are kept open; without it, each is opened again.
 
     Raises:
         SpoolError: A directory holds a spool that this release cannot read.
@@ -418,22 +418,22 @@ def open_spools(
 
 
 def has_spool(path: str) -> bool:
-    """Tell whether a directory holds a spool, of whatever release."""
+    """Return whether a directory holds a spool, of any release."""
     return Path(path, "spool.json").exists()
 
 
 def _is_made(path: str) -> bool:
-    # A quarantine is made while a query waits for it, its durable mark last.
+    # A quarantine is made while a query waits for it; its durable mark is made last.
     mark = Path(path, "durable")
     return mark.exists() and mark.stat().st_size > 0
 
 
 @contextmanager
 def gone_by_name(paths: Iterable[str]) -> Iterator[None]:
-    """Name the directory that vanished while its files were being used, and every error's code.
+    """Name a directory that vanished while its files were in use, and every error's code.
 
     Raises:
-        SpoolError: `spool.gone`; or what was raised, if all directories are there.
+        SpoolError: `spool.gone`; or the original error, if all directories are there.
     """
     try:
         yield
@@ -443,7 +443,7 @@ def gone_by_name(paths: Iterable[str]) -> Iterator[None]:
             raise _gone(missing, ()) from error
         if str(error).startswith(error.code):
             raise
-        # Spark shows the text alone.
+        # Spark shows only the text.
         raise SpoolError(f"{error.code}: {error}", code=error.code) from error
 
 

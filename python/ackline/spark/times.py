@@ -1,4 +1,4 @@
-"""Times as options give them: RFC 3339 with its zone, to the microsecond of `received_at`."""
+"""Times in options: RFC 3339 with its zone, to the microsecond of `received_at`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _SPARK_TIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}([Tt ]\d{2}:\d{2}(:\d{2}(\.\d
 def microseconds(name: str, text: str) -> int:
     """Read the option `name` as microseconds since 1970.
 
-    What is finer than a microsecond is rounded up: "received at or after" and "received before"
+    A finer time is rounded up to a microsecond: "received at or after" and "received before"
     then select the same events as the exact time would.
 
     Raises:
-        UsageError: It is no time, or one without its zone; the text names the option.
+        UsageError: The text is no time, or a time without its zone; the error names the option.
     """
     match = _INSTANT.fullmatch(text)
     if match is None:
@@ -54,5 +54,5 @@ def text_of(at_us: int) -> str:
 
 
 def now_text() -> str:
-    """Write the time of now as `text_of` does."""
+    """Write the current time in the format of `text_of`."""
     return text_of(since_epoch(datetime.now(UTC)))

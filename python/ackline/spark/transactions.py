@@ -1,8 +1,8 @@
 """The sink to Relink receivers: one transaction for each partition and batch.
 
-A task sends its rows, undecided, and hands its link over: what it returns is the link's state, a
-few dozen bytes. The driver goes on with the links of all tasks, and when it has them all, commits.
-Until then the receiver shows none of the rows to anybody.
+A task sends its rows, undecided, and hands its link over: it returns the link's state, a few dozen
+bytes. The driver continues the links of all tasks and commits when it has them all. Until then the
+receiver shows none of the rows to anybody.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Prepared(WriterCommitMessage):
-    """What a task has sent and the driver is to decide on.
+    """The rows of a task that the driver is to decide on.
 
     Attributes:
-        partition: Its partition.
-        rows: Rows, which the receiver has.
-        state: The state of the link that they were sent on; None without a row.
+        partition: The task's partition.
+        rows: The number of rows, which the receiver has.
+        state: The state of the link that the rows were sent on; None without a row.
     """
 
     partition: int
@@ -46,27 +46,27 @@ class _Transactions:
 
 
 class BatchTransactions(_Transactions, BatchSink):
-    """Sends the rows of `df.write`, and commits them when all tasks have."""
+    """Sends the rows of `df.write`, and commits them when all tasks have sent theirs."""
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Commit what the tasks have sent."""
+        """Commit the rows that the tasks have sent."""
         commit(self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Roll back what the tasks have sent."""
+        """Roll back the rows that the tasks have sent."""
         roll_back(self._options, messages)
 
 
 class StreamTransactions(_Transactions, StreamSink):
-    """Sends the rows of `df.writeStream`, and commits each micro-batch when all its tasks have."""
+    """Sends the rows of `df.writeStream`, and commits each micro-batch after all its tasks."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
-        """Commit what the tasks of the batch have sent."""
+        """Commit the rows that the tasks of the batch have sent."""
         del batchId
         commit(self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
-        """Roll back what the tasks of the batch have sent."""
+        """Roll back the rows that the tasks of the batch have sent."""
         del batchId
         roll_back(self._options, messages)
 
@@ -77,8 +77,8 @@ def prepare(
     """Send a partition's rows and return when the receiver has all of them, undecided.
 
     Args:
-        options: The sink's.
-        query: Identifies what is written, for the stamp.
+        options: The sink's options.
+        query: The id of the query or write, for the stamp.
         batch: The micro-batch, for the stamp.
         batches: The partition's rows.
 
@@ -86,7 +86,7 @@ def prepare(
         LinkLost: The receiver could not be reached, took nothing for `timeout`, or has no room for
             the transaction: the text has its reason.
         UsageError: A row cannot be sent, or the rows are too many for one transaction: the text
-            has the limit, and whose it is.
+            has the limit, and the side that sets it.
     """
     partition = task().partitionId()
     sink = _core.RelinkSink(options.url, native_of(options, query, batch, partition))
@@ -95,10 +95,10 @@ def prepare(
 
 
 def commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Commit what tasks have prepared, all of it or, if some of it is gone by then, nothing.
+    """Commit the rows that tasks have prepared: all or, if some are gone by then, none.
 
     Raises:
-        LinkLost: Not everything was committed; the text has what is known.
+        LinkLost: Not everything was committed; the text has the known outcomes.
     """
     prepared = _prepared(messages)
     if prepared:
@@ -106,14 +106,14 @@ def commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None])
 
 
 def roll_back(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Roll back what tasks have prepared; what cannot be reached expires at the receiver."""
+    """Roll back the rows that tasks have prepared; unreachable rows expire at the receiver."""
     prepared = _prepared(messages)
     if prepared:
         _core.RelinkSink.roll_back(options.url, dict(options.native), prepared)
 
 
 def _prepared(messages: Sequence[WriterCommitMessage | None]) -> list[tuple[int, bytes]]:
-    """What has rows; a task that failed has sent no message."""
+    """Return the messages that have rows; a task that failed has sent no message."""
     return [
         (message.partition, message.state)
         for message in messages

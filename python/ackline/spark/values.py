@@ -1,4 +1,4 @@
-"""What the texts of options mean, each refused in a sentence that names the option."""
+"""The values of options from their texts; an error names the option in a sentence."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def unknown(where: str, name: str, names: Sequence[str], path: str) -> UsageError:
-    """Return the error for an option that there is not.
+    """Return the error for an unknown option.
 
     Args:
-        where: What was given it.
-        name: Its name.
-        names: Those that there are, spelled as in the documentation.
-        path: What is said instead of ``load("…")`` and ``save("…")``, whose text is an option path.
+        where: The call that was given the option.
+        name: The option's name.
+        names: The known names, spelled as in the documentation.
+        path: The hint in place of ``load("…")`` and ``save("…")``; their text is an option path.
     """
     if name.lower() == "path":
         return UsageError(f"{where} takes no path: {path}")
@@ -30,7 +30,7 @@ def unknown(where: str, name: str, names: Sequence[str], path: str) -> UsageErro
 
 
 _NEAR = 0.55
-"""How alike a misspelt name is to the one that was meant, from 0 to 1."""
+"""The similarity of a misspelt name to the intended name, from 0 to 1."""
 
 
 def listed(text: str) -> list[str]:
@@ -42,7 +42,7 @@ def flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
     """Read true or false.
 
     Raises:
-        UsageError: It is neither.
+        UsageError: The value is neither.
     """
     text = options.get(name.lower(), str(default)).lower()
     if text not in ("true", "false"):
@@ -51,10 +51,10 @@ def flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
 
 
 def count(options: Mapping[str, str], name: str, most: int | None = None) -> int | None:
-    """Read a number from 1 on; None where the option is missing.
+    """Read a number from 1 on; None if the option is missing.
 
     Raises:
-        UsageError: It is none, or above `most`.
+        UsageError: The value is no such number, or is above `most`.
     """
     text = options.get(name.lower())
     if text is None:
@@ -67,10 +67,10 @@ def count(options: Mapping[str, str], name: str, most: int | None = None) -> int
 
 
 def size(options: Mapping[str, str], name: str) -> int | None:
-    """Read a number of bytes, with a unit as on the command line; None where it is missing.
+    """Read a number of bytes, with a unit as on the command line; None if it is missing.
 
     Raises:
-        UsageError: It is none.
+        UsageError: The value is no number of bytes.
     """
     text = options.get(name.lower())
     if text is None:
