@@ -475,7 +475,7 @@ mod tests {
             ("x+tls://a:1?ca=a&ca=b", "ca is given twice"),
             (
                 "x+tls://a:1?client_auth=yes",
-                "client_auth is none, optional or required",
+                "client_auth is yes; it is \"none\", \"optional\" or \"required\"",
             ),
             ("x://a:1?ca=y", "ca is an option of TLS"),
         ] {

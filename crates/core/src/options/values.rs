@@ -32,7 +32,15 @@ pub trait OptionType: Sized {
 /// The error that names the values which the option takes.
 pub fn wrong(spec: &OptionSpec, value: &OptionValue) -> OptionError {
     let expected = expected(spec, value);
-    let off = if spec.off { ", or off" } else { "" };
+    let is_number = matches!(
+        spec.kind,
+        OptionKind::Count { .. } | OptionKind::Bytes { .. } | OptionKind::Time { .. }
+    );
+    let off = if spec.off && is_number {
+        ", or off"
+    } else {
+        ""
+    };
     OptionError::new(spec.name, format!("is {value}; it is {expected}{off}"))
 }
 
