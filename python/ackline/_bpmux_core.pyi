@@ -303,7 +303,7 @@ class BpmuxConnection:
         """Calls back from `LoopWaker.poll_woken` when something is begun; None if it is already.
 
         Returns:
-            What `LoopWaker.give_up` takes.
+            The token for `LoopWaker.give_up`.
         """
     @property
     def peer(self) -> tuple[str, str, dict[str, str]] | None:
@@ -368,7 +368,7 @@ class BpmuxRequest:
         """Calls back from `LoopWaker.poll_woken` once it is cancelled or over; None if it is.
 
         Returns:
-            What `LoopWaker.give_up` takes.
+            The token for `LoopWaker.give_up`.
         """
 
 @final
@@ -466,7 +466,7 @@ class BpmuxSink:
         """Calls back from `LoopWaker.poll_woken` once it is cancelled or over; None if it is.
 
         Returns:
-            What `LoopWaker.give_up` takes.
+            The token for `LoopWaker.give_up`.
         """
 
 @final

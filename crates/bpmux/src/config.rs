@@ -7,7 +7,7 @@ use ackline_core::options::{OptionError, bytes, flag, time, word};
 
 use crate::Limits;
 
-/// Who gives the peer credit.
+/// The way in which the peer gets credit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CreditPolicy {
     /// Nobody but [`Connection::grant_credit`](crate::Connection::grant_credit).
@@ -60,7 +60,7 @@ ackline_core::options! {
             limits: Limits = Limits::default();
         }
         fields {
-            /// Who gives credit.
+            /// The policy by which the peer gets credit.
             credit: CreditPolicy = CreditPolicy::Manual;
             /// Whether the acknowledgement of a close of the peer's waits for
             /// [`Connection::acknowledge_close`](crate::Connection::acknowledge_close); until then its half is not
@@ -93,7 +93,7 @@ ackline_core::options! {
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Credit {
         options {
-            /// Who gives the peer credit: automatic as received bytes are taken, or manual by the application.
+            /// Credit for the peer: automatic as received bytes are taken, or manual by the application.
             credit: Crediting = Crediting::Automatic, word::<Crediting>(), CONNECT | LISTEN;
             /// Credit that each sink has at least.
             credit_floor: u64 = 4 << 10, bytes(1..=u64::MAX), CONNECT | LISTEN | RECEIVE | URL;

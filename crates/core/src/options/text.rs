@@ -66,7 +66,7 @@ pub fn shown_time(time: Duration) -> String {
 struct Number<'a> {
     whole: u128,
     fraction: u128,
-    /// What the fraction is divided by.
+    /// The divisor of the fraction.
     scale: u128,
     unit: &'a str,
 }

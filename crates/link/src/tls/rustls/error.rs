@@ -8,7 +8,7 @@ use tokio_rustls::rustls::{self, AlertDescription, CertificateError, InvalidMess
 use super::TlsError;
 
 impl TlsError {
-    /// What rustls or the transport says, as one of ours; `bytes` came from the peer.
+    /// An error of rustls or of the transport as one of ours; `bytes` came from the peer.
     pub(super) fn from_io(error: io::Error, bytes: u64) -> Self {
         if let Some(known) = named(&error) {
             return known;
@@ -53,7 +53,7 @@ fn from_rustls(error: &rustls::Error) -> TlsError {
     }
 }
 
-/// What rustls says, in words for operators.
+/// An error of rustls in words for operators.
 pub(super) fn plain(error: &rustls::Error) -> String {
     use rustls::{Error as E, PeerIncompatible as P};
     let text = match error {

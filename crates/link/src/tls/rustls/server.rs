@@ -249,7 +249,7 @@ fn client_verifier(options: &TlsOptions) -> Result<Option<Verifying>, TlsError> 
     Ok(Some((Arc::new(Pinned { trusted, chains }), authority)))
 }
 
-/// What plain bytes on a port of TLS look like.
+/// The look of plain bytes on a port of TLS.
 fn guess(first: u8) -> &'static str {
     match first {
         b'1' => "Lumberjack version 1",
