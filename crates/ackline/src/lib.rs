@@ -37,6 +37,11 @@ pub fn protocols() -> Vec<&'static str> {
     PROTOCOLS.iter().map(|one| one.scheme).collect()
 }
 
+/// The descriptions of the protocols that are built: their machines, verbs, events and frames by name.
+pub fn described() -> Vec<&'static dyn ackline_core::described::Described> {
+    PROTOCOLS.iter().map(|one| one.description).collect()
+}
+
 /// Every layout a spool of ours may hold.
 pub fn layouts() -> ackline_spool::Layouts {
     ackline_spool::Layouts::new(PROTOCOLS.iter().flat_map(|one| (one.layouts)()).collect())

@@ -31,6 +31,7 @@ pub const SCHEME: &str = "lumberjack";
 /// The entry of this protocol.
 pub(crate) const PROTOCOL: Protocol = Protocol {
     scheme: SCHEME,
+    description: &ackline_lumberjack::Description,
     layouts: || vec![Arc::new(EventLayout), Arc::new(InvalidLayout)],
     endpoint: |url| Endpoint::parse(url).map_err(|error| error.to_string()),
     waits: false,

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use ackline_core::described::Described;
 use ackline_link::{BoundListener, Endpoint};
 use ackline_spool::Layout;
 
@@ -23,6 +24,8 @@ pub(crate) struct Site {
 pub(crate) struct Protocol {
     /// The scheme of its URLs, also with `+unix`.
     pub(crate) scheme: &'static str,
+    /// Its verbs, events and frames by name.
+    pub(crate) description: &'static dyn Described,
     /// How its blocks become event rows again.
     pub(crate) layouts: fn() -> Vec<Arc<dyn Layout>>,
     /// Where a URL of it points to; what is wrong with it as a sentence.

@@ -16,6 +16,7 @@
 pub mod chunk;
 mod config;
 mod connection;
+mod describe;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -26,6 +27,7 @@ pub use config::{Config, CreditPolicy};
 #[doc(hidden)]
 pub use connection::Books;
 pub use connection::{Connection, ENTITY_BYTES, Event, FREE_BYTES, REQUEST_BYTES, Stats, Waiting};
+pub use describe::Description;
 pub use error::{Kind, Subject, refusal};
 pub use limits::Limits;
 pub use target::{EntityKind, Target};

@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-use crate::ErrorKind;
+use crate::{ErrorKind, Value};
 
 /// One direction of a recorded connection, read frame by frame. It has no state but what is needed to tell
 /// where a frame ends.
@@ -28,25 +28,6 @@ pub struct Inspected {
     pub members: Vec<(&'static str, Value)>,
     /// What its bytes are for, from the first one on and without a gap.
     pub spans: Vec<Span>,
-}
-
-/// What a member of a frame holds.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Value {
-    /// A number.
-    Number(u64),
-    /// A flag.
-    Flag(bool),
-    /// A word of the protocol.
-    Name(&'static str),
-    /// Text sent by the peer.
-    Text(String),
-    /// Bytes without meaning to the protocol.
-    Bytes(Bytes),
-    /// Several values, in order.
-    List(Vec<Self>),
-    /// Frames inside this one, whose bytes are not those of the connection.
-    Frames(Vec<Inspected>),
 }
 
 /// Some bytes of a frame with one purpose.

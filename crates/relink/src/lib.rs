@@ -17,6 +17,7 @@
 
 mod binder;
 mod config;
+mod describe;
 mod error;
 pub mod frame;
 #[doc(hidden)]
@@ -30,6 +31,7 @@ pub mod payload;
 pub use ackline_core::Payload;
 pub use binder::{Binder, Decision, EndpointConfig};
 pub use config::{ConnectorConfig, LinkConfig, LinkKey, ListenerConfig, Side, StartChannel};
+pub use describe::Description;
 pub use error::Kind;
 pub use handshake::{Handshake, HandshakeEvent};
 pub use id::ChannelId;

@@ -132,6 +132,7 @@ impl BpmuxOptions {
 /// The entry of this protocol.
 pub(crate) const PROTOCOL: Protocol = Protocol {
     scheme: super::SCHEME,
+    description: &ackline_bpmux::Description,
     layouts: || vec![Arc::new(MessageLayout)],
     endpoint: |url| Address::parse(url).map(|address| address.endpoint),
     waits: true,

@@ -106,6 +106,7 @@ impl RelinkOptions {
 /// The entry of this protocol.
 pub(crate) const PROTOCOL: Protocol = Protocol {
     scheme: super::SCHEME,
+    description: &ackline_relink::Description,
     layouts: || vec![Arc::new(MessageLayout)],
     endpoint: |url| Target::parse(url).map(|target| target.endpoint),
     waits: false,

@@ -11,7 +11,6 @@ use ackline::relink::{ChannelId, Error, Event, Interest, Link, Mark, Marks, Sess
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
-use super::machines::state_name;
 use super::payload::{channel_of, messages, sequence_of};
 use super::raised::raised;
 use super::{RelinkBatch, RelinkMessage, RelinkReceipt};
@@ -434,7 +433,7 @@ impl RelinkLink {
             return Ok("closed");
         };
         let state = py.detach(|| link.driven().call(|session, _| session.state()));
-        Ok(state_name(state))
+        Ok(state.name())
     }
 
     #[getter]

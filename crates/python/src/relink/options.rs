@@ -4,9 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ackline::relink::{ConnectOptions, LinkOptions, ListenOptions, PARAMETERS};
-use ackline_core::Sequence;
 use ackline_relink::frame::{EndpointName, Parameters, Role};
-use ackline_relink::{ChannelId, EndpointConfig, Limits, LinkConfig, Side, StartChannel};
+use ackline_relink::{EndpointConfig, Limits, LinkConfig};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -71,67 +70,6 @@ fn timer(config: &mut LinkConfig, key: &str, value: &Bound<'_, PyAny>) -> PyResu
         _ => return Ok(false),
     }
     Ok(true)
-}
-
-/// The configuration of a bare link: what is not set is off or has its default.
-pub(super) fn bare_link(options: &Bound<'_, PyDict>) -> PyResult<LinkConfig> {
-    let mut config = LinkConfig::new(Role::Connector, Parameters::default());
-    config.ack_delay = Duration::ZERO;
-    config.ping_after = None;
-    config.pong_timeout = None;
-    config.packet_receive_timeout = None;
-    let mut others = Vec::new();
-    for (key, value) in options {
-        let key: String = key.extract()?;
-        match key.as_str() {
-            "role" => config.role = role(&key, value.extract()?)?,
-            "max_events" => config.max_events = whole(&key, &value, 1, usize::MAX)?,
-            "max_event_bytes" => config.max_event_bytes = whole(&key, &value, 1, usize::MAX)?,
-            "close_when_consumed" => config.close_when_consumed = flag(&key, &value)?,
-            "resume_from_consumed" => config.resume_from_consumed = flag(&key, &value)?,
-            "channels" => config.channels = start_channels(&value)?,
-            _ => {
-                let is_known = parameter(&mut config.parameters, &key, &value)?
-                    || link(&mut config, &key, &value)?;
-                if !is_known {
-                    others.push(key);
-                }
-            }
-        }
-    }
-    refuse(&others)?;
-    Ok(config)
-}
-
-fn start_channels(value: &Bound<'_, PyAny>) -> PyResult<Vec<StartChannel>> {
-    let channels: Vec<(String, Vec<u8>, u32)> = value.extract()?;
-    let channels = channels.into_iter().map(|(side, channel, next)| {
-        Ok(StartChannel {
-            side: match side.as_str() {
-                "outgoing" => Side::Outgoing,
-                "incoming" => Side::Incoming,
-                _ => {
-                    let text = "a channel's side is \"outgoing\" or \"incoming\"";
-                    return Err(errors::usage("channels", text));
-                }
-            },
-            channel: ChannelId::from(channel.as_slice()),
-            next: Sequence(next),
-        })
-    });
-    channels.collect()
-}
-
-/// `connector` or `listener`.
-pub(super) fn role(option: &str, name: &str) -> PyResult<Role> {
-    match name {
-        "connector" => Ok(Role::Connector),
-        "listener" => Ok(Role::Listener),
-        _ => {
-            let text = format!("{option} is \"connector\" or \"listener\"");
-            Err(errors::usage(option, &text))
-        }
-    }
 }
 
 /// A name of up to 255 bytes.
