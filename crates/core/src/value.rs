@@ -26,7 +26,7 @@ pub enum Value {
     List(Vec<Self>),
     /// Several values by name.
     Map(Members),
-    /// A value and the word that says what it is: `own` 7 in bpmux.
+    /// A value and the word that says what it is, such as the owner of an id.
     Tagged(&'static str, Box<Self>),
     /// Frames inside a frame, whose bytes are not those of the connection.
     Frames(Vec<Inspected>),
