@@ -168,6 +168,72 @@ def test_values_inside_lists_and_maps_are_checked():
     assert writer.poll_transmit(0) == b""
 
 
+WINDOW = bytes.fromhex("325700000001324a0000000100000002") + b"{}"
+SINKS = bytes.fromhex("a00100a00200")
+MESSAGE = bytes.fromhex("110161000500000068656c6c6f000000")
+OTHER = bytes.fromhex("110162000500000068656c6c6f000000")
+
+
+@pytest.mark.parametrize(
+    ("protocol", "role", "options", "data", "wrong"),
+    [
+        ("lumberjack", "reader", {"max_window_bytes": 10}, WINDOW, "max_window_bytes"),
+        ("bpmux", "endpoint", {"max_entities": 1}, SINKS, "max_entities"),
+        ("relink", "listener", {"max_channels": 1}, MESSAGE + OTHER, "max_channels"),
+        ("relink", "listener", {"max_message_bytes": 4}, MESSAGE, "max_message_bytes"),
+        ("relink", "listener", {"max_part_bytes": 4}, MESSAGE, "max_part_bytes"),
+        ("relink", "listener", {"receive_window": 1}, MESSAGE * 2, "receive_window"),
+    ],
+)
+def test_an_option_that_limits_the_peer_ends_it(protocol, role, options, data, wrong):
+    assert refusal(partial(opened(protocol, role).receive, 0, data)) is None
+    error = refusal(partial(opened(protocol, role, **options).receive, 0, data))
+    assert getattr(error, "option", "") == wrong
+
+
+@pytest.mark.parametrize(
+    ("protocol", "role", "options", "data", "due"),
+    [
+        ("bpmux", "endpoint", {"ping_after_ms": 30}, b"", 30),
+        ("bpmux", "endpoint", {"chunk_receive_timeout_ms": 40}, b"\xe0", 40),
+        ("lumberjack", "reader", {"first_byte_timeout_ms": 50}, b"", 50),
+        ("lumberjack", "reader", {"stall_timeout_ms": 60}, WINDOW[:9], 60),
+        ("lumberjack", "reader", {"tail_idle_ms": 70}, WINDOW, None),
+        ("relink", "listener", {"ping_after_ms": 80}, b"", 80),
+        ("relink", "listener", {"packet_receive_timeout_ms": 90}, MESSAGE[:9], 90),
+        ("relink", "listener", {"start": "handshake", "handshake_timeout_ms": 99}, b"", None),
+        ("bpmux", "endpoint", {}, b"\xe0", None),
+    ],
+)
+def test_a_timer_is_due_when_its_option_says(protocol, role, options, data, due):
+    machine = opened(protocol, role, **options)
+    machine.receive(0, data)
+    assert machine.poll_timeout() == due
+
+
+def test_other_options_have_their_effect():
+    reader = Machine("lumberjack", "reader", max_unacked_windows=1)
+    assert reader.receive(0, WINDOW * 2)[0] == "room"
+    end = Machine("bpmux", "endpoint", credit=(16, 16, 0))
+    assert end.poll_transmit(0) == encode(
+        "bpmux", [{"type": "credit", "stream": "top", "amount": 16}]
+    )
+    pinged = Machine("bpmux", "endpoint", ping_after_ms=10, pong_timeout_ms=7)
+    pinged.handle_timeout(10)
+    pinged.poll_transmit(10)
+    assert pinged.poll_timeout() == 17
+    link = opened("relink", "listener", max_events=1)
+    assert link.receive(0, MESSAGE * 2)[0] == "room"
+    link = opened("relink", "listener", max_event_bytes=1)
+    assert link.receive(0, MESSAGE * 2)[0] == "room"
+    for waits in (False, True):
+        link = opened("relink", "connector", close_when_consumed=waits)
+        link.call(0, "send", channels=[b"a"], payload=[b"hello"])
+        link.call(0, "close_channel", channel=b"a")
+        frames, _ = decode("relink", link.poll_transmit(0), "connector", **SIZES)
+        assert len(frames) == 2 - waits
+
+
 def test_a_refusal_has_the_machines_code():
     machine = Machine("bpmux", "endpoint")
     with pytest.raises(UsageError) as raised:
