@@ -1,4 +1,4 @@
-"""The bare machine: what it says of itself, what it refuses, and its types."""
+"""The bare machine: its description, its refusals and its types."""
 
 import os
 import subprocess

@@ -328,7 +328,7 @@ fn place(frame: &str, members: &Args, name: &str) -> Result<Target, Misuse> {
     })
 }
 
-/// What carries a payload; `None` for other chunks.
+/// The carrier of a payload; `None` for other chunks.
 fn carrier(frame: &str, members: &Args) -> Result<Option<Carrier>, Misuse> {
     let id = |name| members.required(name);
     Ok(Some(match frame {

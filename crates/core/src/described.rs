@@ -51,7 +51,7 @@ pub trait Described: Sync {
     /// The options contradict each other.
     fn open(&self, role: &str, now: Instant, options: &Args) -> Result<Box<dyn Machine>, Misuse>;
 
-    /// What reads the frames that `sender` sent.
+    /// A reader of the frames that `sender` sent.
     ///
     /// # Errors
     /// There is no such sender.
@@ -123,7 +123,7 @@ impl dyn Described + '_ {
         Ok(Opened { role, machine })
     }
 
-    /// What reads the frames of a sender, with options from outside.
+    /// A reader of a sender's frames, with options from outside.
     ///
     /// # Errors
     /// The sender or an option is not understood.

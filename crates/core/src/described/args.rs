@@ -16,7 +16,7 @@ pub enum Misuse {
     NotUnderstood {
         /// The argument or option, or what kind of name is unknown.
         code: String,
-        /// What is wrong, and what would be right.
+        /// The mistake, and the names or values that would be right.
         message: String,
     },
 }

@@ -7,7 +7,7 @@ use super::machine::Failure;
 use super::shape::quoted;
 use crate::{Inspect, Inspected, ProtocolError};
 
-/// What reads the frames of one direction.
+/// A reader of the frames of one direction.
 pub trait Decoder: Send {
     /// Takes the frame at the front of `input`, which stands at `offset` of the direction; `None` where bytes are
     /// missing.
@@ -19,7 +19,7 @@ pub trait Decoder: Send {
 
 /// The decoder that an [`Inspect`] is.
 pub struct Inspecting<I: Inspect> {
-    /// What reads the frames.
+    /// The reader of the frames.
     pub inspector: I,
     /// Changes an error before it is told: captures have one limit, which is named in place of the protocol's.
     pub told: fn(I::Kind) -> I::Kind,

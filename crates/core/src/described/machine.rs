@@ -88,7 +88,7 @@ pub trait Machine: Send {
         1
     }
 
-    /// What follows is about that transport, but for verbs and events.
+    /// Chooses the transport that later calls are about, but for verbs and events.
     fn select(&mut self, transport: u64) {
         let _ = transport;
     }

@@ -11,7 +11,7 @@ use ackline_core::{
 use bytes::{Bytes, BytesMut};
 
 use super::{channel_of, ids_of};
-use crate::frame::{EndpointBlock, Role};
+use crate::frame::{EndpointBlock, Hint, Role};
 use crate::{
     Attach, Binder, ChannelId, ConnectorConfig, Event, Handshake, HandshakeEvent, Kind, Link,
     LinkConfig, LinkKey, LinkState, ListenerConfig,
@@ -63,7 +63,7 @@ impl Transport {
     }
 }
 
-/// What a transport needs before it goes on.
+/// The next step of a transport.
 enum Step {
     /// It may go on at once.
     On,
@@ -460,11 +460,12 @@ fn unacknowledged((channel, sequence, payload): (&ChannelId, Sequence, &Payload)
 }
 
 fn told(event: Event) -> Told {
+    let bare = |name| Told::new(name, Vec::new());
     match event {
-        Event::LinkLost => Told::new("link_lost", Vec::new()),
-        Event::LinkClosed => Told::new("link_closed", Vec::new()),
-        Event::Resumed => Told::new("resumed", Vec::new()),
-        Event::PeerShutdown => Told::new("peer_shutdown", Vec::new()),
+        Event::LinkLost => bare("link_lost"),
+        Event::LinkClosed => bare("link_closed"),
+        Event::Resumed => bare("resumed"),
+        Event::PeerShutdown => bare("peer_shutdown"),
         Event::Message {
             channel,
             sequence,
@@ -513,12 +514,14 @@ fn told(event: Event) -> Told {
             let millis = u64::try_from(round_trip.as_millis()).unwrap_or(u64::MAX);
             Told::new("pong", vec![("round_trip_ms", millis.into())])
         }
-        Event::Hint(hint) => Told::new(
-            "hint",
-            vec![
-                ("name", Value::Name(hint.name())),
-                ("number", hint.number().into()),
-            ],
-        ),
+        Event::Hint(hint) => hinted(hint),
     }
+}
+
+fn hinted(hint: Hint) -> Told {
+    let name = Value::Name(hint.name());
+    Told::new(
+        "hint",
+        vec![("name", name), ("number", hint.number().into())],
+    )
 }

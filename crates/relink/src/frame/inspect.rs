@@ -25,7 +25,7 @@ pub struct Inspector {
     is_capture: bool,
 }
 
-/// What bytes are.
+/// A unit of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// The version that either side sends first.

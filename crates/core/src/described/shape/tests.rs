@@ -91,7 +91,7 @@ fn read(given: &[(&'static str, Own)]) -> Result<Args, String> {
 }
 
 #[test]
-fn what_has_its_shape_is_read() {
+fn values_of_their_shapes_are_read() {
     let own = Own::Map(vec![("own", Own::Number(7))]);
     let args = read(&[("target", own), ("through", Own::Number(9))]).unwrap();
     let target = Value::Tagged("own", Box::new(Value::Number(7)));
@@ -102,7 +102,7 @@ fn what_has_its_shape_is_read() {
 }
 
 #[test]
-fn what_has_not_is_told_by_verb_and_name() {
+fn other_values_are_refused_by_verb_and_name() {
     let top = || ("target", Own::Text("top"));
     for (given, said) in [
         (vec![], "send: target is missing: it has target, through"),
