@@ -12,7 +12,6 @@ from typing import Any, Literal, Protocol, Self, TypeAlias, final
 from ackline._bpmux_core import (
     BpmuxConnection,
     BpmuxListener,
-    BpmuxMachine,
     BpmuxRequest,
     BpmuxResponse,
     BpmuxServing,
@@ -21,22 +20,22 @@ from ackline._bpmux_core import (
     PendingOp,
     bpmux_connect,
     bpmux_connect_within,
-    bpmux_decode,
-    bpmux_encode,
 )
 from ackline._relink_core import (
     RelinkBatch,
-    RelinkBinder,
     RelinkConnecting,
-    RelinkHandshake,
     RelinkLink,
     RelinkListener,
-    RelinkMachine,
     RelinkMessage,
     RelinkPart,
     RelinkReceipt,
-    relink_decode,
-    relink_encode,
+)
+from ackline._sansio_core import (
+    Machine,
+    sansio_decode,
+    sansio_describe,
+    sansio_encode,
+    sansio_protocols,
 )
 from ackline.aio._wait import Standing
 
@@ -44,7 +43,6 @@ __all__ = [
     "MAX_JSON_BYTES",
     "BpmuxConnection",
     "BpmuxListener",
-    "BpmuxMachine",
     "BpmuxRequest",
     "BpmuxResponse",
     "BpmuxServing",
@@ -55,22 +53,17 @@ __all__ = [
     "LoopWaker",
     "LumberjackBatch",
     "LumberjackListener",
-    "LumberjackReader",
-    "LumberjackReaderWindow",
     "LumberjackRoom",
     "LumberjackSender",
     "LumberjackSink",
     "LumberjackWindow",
-    "LumberjackWriter",
+    "Machine",
     "PendingOp",
     "Receiver",
     "RelinkBatch",
-    "RelinkBinder",
     "RelinkConnecting",
-    "RelinkHandshake",
     "RelinkLink",
     "RelinkListener",
-    "RelinkMachine",
     "RelinkMessage",
     "RelinkPart",
     "RelinkReceipt",
@@ -79,17 +72,15 @@ __all__ = [
     "__version__",
     "bpmux_connect",
     "bpmux_connect_within",
-    "bpmux_decode",
-    "bpmux_encode",
     "check_option",
     "check_seconds",
     "check_whole",
-    "lumberjack_decode",
-    "lumberjack_encode",
     "option_table",
     "protocols",
-    "relink_decode",
-    "relink_encode",
+    "sansio_decode",
+    "sansio_describe",
+    "sansio_encode",
+    "sansio_protocols",
     "spool_adopt",
 ]
 
@@ -203,122 +194,6 @@ class RelinkSink:
     ) -> int:
         """Rolls back what tasks have prepared, as far as the receiver can be reached: how many."""
 
-@final
-class LumberjackReaderWindow:
-    """A complete window as the bare reader reports it."""
-
-    @property
-    def window(self) -> int:
-        """The window's number, from 1: what `LumberjackReader.ack` takes."""
-    @property
-    def version(self) -> int:
-        """The protocol's version, 1 or 2."""
-    @property
-    def window_size(self) -> int:
-        """The announced number of events."""
-    @property
-    def records(self) -> list[tuple[int, bytes | list[tuple[bytes, bytes]]]]:
-        """Each event as (sequence number, JSON text) or (sequence number, pairs)."""
-
-@final
-class LumberjackReader:
-    """The receiving end without I/O.
-
-    Args:
-        options: The limits of `ackline.lumberjack.listen` by name, `no_window`, and timers in
-            milliseconds (``keepalive_ms``, ``idle_timeout_ms``, …).
-    """
-
-    def __new__(cls, options: Mapping[str, int | str | None]) -> LumberjackReader: ...
-    def receive(self, now: int, data: bytes) -> tuple[Literal["input", "room", "again"], int]:
-        """Takes bytes that arrived.
-
-        Returns:
-            What it needs: ``input`` (at least so many bytes), ``room`` (take events or acknowledge
-            first, then call with no bytes), ``again`` (send what is there, then
-            call with no bytes).
-
-        Raises:
-            ProtocolError: The peer broke a rule; the connection is over.
-        """
-    def receive_eof(self, now: int) -> None:
-        """The peer has ended its direction."""
-    def poll_event(self) -> LumberjackReaderWindow | None:
-        """The next complete window."""
-    def poll_transmit(self, now: int) -> bytes:
-        """Bytes to send now; empty when there are none."""
-    def poll_timeout(self) -> int | None:
-        """When `handle_timeout` wants to be called."""
-    def handle_timeout(self, now: int) -> None:
-        """Fires the timers that are due.
-
-        Raises:
-            ProtocolError: A deadline of the peer has passed.
-        """
-    def reading(self, now: int, on: bool) -> None:
-        """Says that reading stopped or resumed: meanwhile the peer's silence does not count."""
-    def ack(self, now: int, window: int) -> None:
-        """Acknowledges a window.
-
-        Raises:
-            UsageError: ``unknown_window`` or ``closed``.
-        """
-    def stop(self, now: int) -> None:
-        """Takes no more input; ends when everything is acknowledged."""
-    @property
-    def unacknowledged(self) -> int:
-        """Windows that are not acknowledged."""
-    @property
-    def lifecycle(self) -> Literal["open", "draining", "closed"]:
-        """Where the connection is in its life."""
-
-@final
-class LumberjackWriter:
-    """The sending end without I/O.
-
-    Args:
-        options: ``version``, ``compression`` (level or None), ``max_in_flight``, ``max_window``,
-            ``max_in_flight_events``, ``max_in_flight_bytes``, ``slow_start`` (events in the first
-            window), ``accept_count_acks``, ``next_sequence_number`` (numbers that go on from
-            there), ``read_timeout_ms``, ``progress_timeout_ms``.
-    """
-
-    def __new__(cls, options: Mapping[str, int | None]) -> LumberjackWriter: ...
-    def receive(self, now: int, data: bytes) -> tuple[Literal["input", "room", "again"], int]:
-        """Takes bytes that arrived; as `LumberjackReader.receive`."""
-    def receive_eof(self, now: int) -> None:
-        """The peer has ended its direction."""
-    def poll_event(self) -> tuple[Literal["acknowledged", "unacknowledged"], int, int] | None:
-        """The next event: its kind, the window, and the first event that was not acknowledged."""
-    def poll_transmit(self, now: int) -> bytes:
-        """Bytes to send now; empty when there are none."""
-    def poll_timeout(self) -> int | None:
-        """When `handle_timeout` wants to be called."""
-    def handle_timeout(self, now: int) -> None:
-        """Fires the timers that are due."""
-    def reading(self, now: int, on: bool) -> None:
-        """Says that reading stopped or resumed."""
-    def send_window(self, now: int, events: Iterable[bytes | str | _Pairs]) -> int:
-        """Sends a window; returns its number.
-
-        Raises:
-            UsageError: ``too_many_in_flight``, ``empty_window``, ``window_too_large``, …
-        """
-    def finish(self, now: int) -> None:
-        """Sends no more; ends when everything is acknowledged."""
-    @property
-    def unacknowledged(self) -> int:
-        """Events that are not acknowledged."""
-    @property
-    def room(self) -> int:
-        """Windows that may be sent now."""
-    @property
-    def window_size(self) -> int:
-        """Events that a window may hold by ``max_window`` and slow start; also after the end."""
-    @property
-    def lifecycle(self) -> Literal["open", "draining", "closed"]:
-        """Where the connection is in its life."""
-
 _Frame: TypeAlias = tuple[int, str, bytes, dict[str, Any], list[tuple[int, str]]]
 """Where a frame stands, its name, its bytes, its members, and what so many of its bytes are for."""
 
@@ -341,23 +216,6 @@ class Inspector:
     @property
     def pending(self) -> int:
         """Bytes that are no whole frame yet."""
-
-def lumberjack_decode(
-    data: bytes, sender: str, options: Mapping[str, int]
-) -> tuple[list[dict[str, Any]], int]:
-    """The whole frames at the front of `data`, each as a dict, and how many bytes they are.
-
-    Args:
-        data: Bytes of one direction, from a frame's first byte on.
-        sender: Who sent them: ``writer`` or ``reader``.
-        options: Limits, by the names of `ackline.lumberjack.listen`.
-
-    Raises:
-        ProtocolError: No continuation of these bytes is sound.
-    """
-
-def lumberjack_encode(frames: Iterable[Mapping[str, Any]], *, level: int = ...) -> bytes:
-    """The bytes of frames given as `lumberjack_decode` gives them; `level` is zlib's, 3."""
 
 @final
 class LumberjackListener:

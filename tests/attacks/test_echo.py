@@ -17,7 +17,8 @@ import wire
 
 from ackline import bpmux
 from ackline.exceptions import AcklineError
-from ackline.sansio.bpmux import Connection
+from ackline.sansio import Machine
+from ackline.sansio.types import BpmuxEndpointEvent
 
 MESSAGE = 20_000
 AHEAD = 300_000
@@ -68,7 +69,7 @@ class Peer:
         """Connects."""
         self._socket = wire.connected(port, source)
         self._socket.setblocking(False)
-        self._end = Connection(0, {})
+        self._end = Machine("bpmux", "endpoint")
         self._out = b""
         self._given = self._sent = 0
 
@@ -76,11 +77,11 @@ class Peer:
         """Opens that many entities."""
         ids = []
         for _ in range(duplexes):
-            ids.append(self._end.free_id())
-            self._end.open("duplex", ids[-1], b"")
+            ids.append(self._end.call(0, "free_id"))
+            self._end.call(0, "open_duplex", id=ids[-1], payload=b"")
         return ids
 
-    def turn(self, more: Callable[[Connection], int]) -> None:
+    def turn(self, more: Callable[[Machine[BpmuxEndpointEvent]], int]) -> None:
         """Writes more as soon as earlier bytes have left."""
         with contextlib.suppress(BlockingIOError):
             self._end.receive(0, self._socket.recv(1 << 16))
@@ -112,20 +113,20 @@ class Peer:
         self._socket.close()
 
 
-def writes(duplexes: list[int]) -> Callable[[Connection], int]:
+def writes(duplexes: list[int]) -> Callable[[Machine[BpmuxEndpointEvent]], int]:
     """Sends a message on each entity."""
 
-    def write(end: Connection) -> int:
+    def write(end: Machine[BpmuxEndpointEvent]) -> int:
         for one in duplexes:
-            end.send(("own", one), b"x" * MESSAGE)
+            end.call(0, "send", target=("own", one), payload=b"x" * MESSAGE)
         return len(duplexes) * MESSAGE
 
     return write
 
 
-def asks(end: Connection) -> int:
+def asks(end: Machine[BpmuxEndpointEvent]) -> int:
     """A megabyte that is to be answered."""
-    end.request(end.free_request_id(), b"x" * 1_000_000)
+    end.call(0, "request", id=end.call(0, "free_request_id"), payload=b"x" * 1_000_000)
     return 1_000_000
 
 
@@ -163,8 +164,8 @@ def test_payloads_that_open_streams_are_held_as_responses() -> None:
     """100 peers open streams with half a megabyte each, and give no credit for it to come back."""
     memory, count = 64 * harness.MIB, 100
 
-    def opens(end: Connection) -> int:
-        end.open("stream", end.free_id(), b"x" * 500_000)
+    def opens(end: Machine[BpmuxEndpointEvent]) -> int:
+        end.call(0, "open_stream", id=end.call(0, "free_id"), payload=b"x" * 500_000)
         return 500_000
 
     with serving("--memory", str(memory)) as (pid, url, port, _), contextlib.ExitStack() as stack:
@@ -192,9 +193,9 @@ def test_payloads_that_open_streams_are_held_as_responses() -> None:
 @pytest.mark.timeout(120)
 def test_a_client_that_opens_thousands_over_and_over_costs_no_memory_and_delays_nobody() -> None:
     """Its connections end while their openings are still to be served."""
-    end = Connection(0, {})
+    end = Machine("bpmux", "endpoint")
     for _ in range(3_000):
-        end.open("duplex", end.free_id(), b"")
+        end.call(0, "open_duplex", id=end.call(0, "free_id"), payload=b"")
     opened = b"".join(iter(partial(end.poll_transmit, 0), b""))
     is_over = threading.Event()
 

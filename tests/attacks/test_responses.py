@@ -14,7 +14,7 @@ import pytest
 import wire
 
 from ackline import bpmux
-from ackline.sansio.bpmux import Connection
+from ackline.sansio import Machine
 
 MEMORY = 64 * harness.MIB
 RESPONSE = 1_000_000
@@ -51,12 +51,12 @@ def served(memory: int = MEMORY) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 def asks_on(port: int, source: str, is_over: threading.Event) -> None:
     """Sends requests as fast as it may, and takes no response."""
-    end = Connection(0, {})
+    end = Machine("bpmux", "endpoint")
     with contextlib.closing(wire.connected(port, source)) as peer:
         peer.settimeout(0.05)
         while not is_over.is_set():
             for _ in range(20):
-                end.request(end.free_request_id(), b"ask")
+                end.call(0, "request", id=end.call(0, "free_request_id"), payload=b"ask")
             while data := end.poll_transmit(0):
                 peer.sendall(data)
             with contextlib.suppress(TimeoutError):
@@ -128,10 +128,10 @@ def test_responses_of_many_peers_that_drip_stay_within_their_room() -> None:
         assert len(good.call(b"ask", timeout=10)) == RESPONSE
         before = harness.resident(process.pid)
         for peer in peers:
-            end = Connection(0, {})
+            end = Machine("bpmux", "endpoint")
             end.receive(0, b"\xec\x7f")
             for _ in range(CONCURRENCY):
-                end.request(end.free_request_id(), b"ask")
+                end.call(0, "request", id=end.call(0, "free_request_id"), payload=b"ask")
             peer.sendall(end.poll_transmit(0))
         peak, answered, until = 0.0, 0, time.monotonic() + 20
         next_drip = 0.0
@@ -156,6 +156,6 @@ def test_responses_of_many_peers_that_drip_stay_within_their_room() -> None:
 
 def encoded_credit() -> bytes:
     """The chunk that gives a byte of top-level credit."""
-    end = Connection(0, {})
-    end.grant_credit("top", 1)
+    end = Machine("bpmux", "endpoint")
+    end.call(0, "grant_credit", target="top", amount=1)
     return end.poll_transmit(0)

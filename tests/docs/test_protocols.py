@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from test_examples import ROOT
 
-PROTOCOLS = sorted(path.parts[-4] for path in ROOT.glob("crates/*/tests/common/adapter.rs"))
+PROTOCOLS = sorted(path.parts[-3] for path in ROOT.glob("crates/*/src/describe.rs"))
 NEWEST = "bpmux"
 OLDEST = {
     "lumberjack": {

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ackline.sansio import relink
+from ackline.sansio import decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -126,8 +126,8 @@ class Tap:
                     for frame in frames:
                         if self._stands_still(one, frame):
                             return
-                        one.listener.sendall(relink.encode([frame]))
-                        data = data[len(relink.encode([frame])) :]
+                        one.listener.sendall(encode("relink", [frame]))
+                        data = data[len(encode("relink", [frame])) :]
                     unit = next(units, "packet")
         except OSError:
             pass
@@ -142,7 +142,7 @@ class Tap:
                 while frames := self._decoded(one, data, unit, "listener"):
                     for frame in frames:
                         self._note(one, frame)
-                        data = data[len(relink.encode([frame])) :]
+                        data = data[len(encode("relink", [frame])) :]
                     unit = next(units, "packet")
                 one.connector.sendall(more)
         except OSError:
@@ -153,9 +153,9 @@ class Tap:
     def _decoded(one: Connection, data: bytes, unit: str, sender: str) -> list[Frame]:
         """Return the whole packets: of the handshake one block, for others follow it."""
         if unit == "packet":
-            return relink.decode(data, unit, sender, one.sizes)[0]
+            return decode("relink", data, sender, unit=unit, **one.sizes)[0]
         for end in range(8, len(data) + 1, 8):
-            frames, _ = relink.decode(data[:end], unit, sender, {})
+            frames, _ = decode("relink", data[:end], sender, unit=unit)
             if frames:
                 return frames
         return []

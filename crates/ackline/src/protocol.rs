@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use ackline_core::described::Described;
 use ackline_core::options::Options;
 use ackline_link::{BoundListener, Endpoint};
 use ackline_spool::Layout;
@@ -26,6 +27,8 @@ pub(crate) struct Protocol {
     pub(crate) scheme: &'static str,
     /// Its name in texts.
     pub(crate) title: &'static str,
+    /// Its verbs, events and frames by name.
+    pub(crate) description: &'static dyn Described,
     /// How its blocks become event rows again.
     pub(crate) layouts: fn() -> Vec<Arc<dyn Layout>>,
     /// Its own options of a receiver, which a URL may set too.

@@ -1,5 +1,6 @@
 //! The one table of protocols: a new one adds its entry, and nothing else changes here.
 
+use ackline_core::described::Described;
 use ackline_core::options::{OptionRow, Options as _, Uses};
 use ackline_link::Endpoint;
 use ackline_spool::Layouts;
@@ -19,6 +20,11 @@ pub fn protocols() -> Vec<&'static str> {
 /// Their names in texts.
 pub fn protocol_titles() -> Vec<&'static str> {
     PROTOCOLS.iter().map(|one| one.title).collect()
+}
+
+/// The descriptions of the protocols that are built: their machines, verbs, events and frames by name.
+pub fn described() -> Vec<&'static dyn Described> {
+    PROTOCOLS.iter().map(|one| one.description).collect()
 }
 
 /// The options of a receiver in sections, each with its title; protocols come last, in the order of [`protocols`].

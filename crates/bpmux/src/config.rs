@@ -47,7 +47,7 @@ ackline_core::options! {
             /// Whether a message of a sink, stream or duplex that comes in several chunks is handed out part by part,
             /// whatever its length (R-BPM-31). If not, it is handed out whole, and one longer than max_payload_bytes ends
             /// the connection.
-            parts: bool = false, flag(), CONNECT | LISTEN | MACHINE;
+            parts: bool = false, flag(), CONNECT | LISTEN;
             /// Silence after which a ping goes out.
             ping_after: Option<Duration> = None, time(), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
             /// How long a ping waits for its pong before the connection ends.

@@ -17,6 +17,7 @@
 pub mod chunk;
 mod config;
 mod connection;
+mod describe;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -27,6 +28,7 @@ pub use config::{Config, Credit, CreditPolicy, Crediting, LinkOptions, ReceiveOp
 #[doc(hidden)]
 pub use connection::Counts;
 pub use connection::{Connection, ENTITY_BYTES, Event, FREE_BYTES, REQUEST_BYTES, Stats, Waiting};
+pub use describe::Description;
 pub use error::{Kind, Subject, refusal};
 pub use limits::Limits;
 pub use target::{EntityKind, Target};

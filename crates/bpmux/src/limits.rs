@@ -9,7 +9,7 @@ ackline_core::options! {
     pub struct Limits {
         options {
             /// Bytes of a message or request, whole or put together from parts.
-            max_payload_bytes: u64 = 16 << 20, bytes(1..=u64::MAX), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
+            max_payload_bytes: u64 = 16 << 20, bytes(1..=u64::MAX), CONNECT | LISTEN | RECEIVE | URL | MACHINE | DECODE;
             /// Sinks, streams and duplexes of a connection.
             max_entities: u32 = 1 << 16, count(1..=0xffff_ffff), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
             /// Requests of a connection that wait.

@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-use crate::ErrorKind;
+use crate::{ErrorKind, Value};
 
 /// One direction of a recorded connection, read frame by frame. Its only state is for finding the ends of frames.
 pub trait Inspect {
@@ -27,25 +27,6 @@ pub struct Inspected {
     pub members: Vec<(&'static str, Value)>,
     /// The purposes of its bytes, from the first one on and without a gap.
     pub spans: Vec<Span>,
-}
-
-/// The value of a member of a frame.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Value {
-    /// A number.
-    Number(u64),
-    /// A flag.
-    Flag(bool),
-    /// A word of the protocol.
-    Name(&'static str),
-    /// Text sent by the peer.
-    Text(String),
-    /// Bytes without meaning to the protocol.
-    Bytes(Bytes),
-    /// Several values, in order.
-    List(Vec<Self>),
-    /// Frames inside this one, whose bytes are not those of the connection.
-    Frames(Vec<Inspected>),
 }
 
 /// Some bytes of a frame with one purpose.

@@ -1,8 +1,9 @@
 //! The contract between a link protocol and its driver.
 //!
-//! A protocol is a [`Connection`]: bytes go in, events and bytes come out, and it names the time of its next timer. This crate decides the shape of that exchange and the small values every
-//! protocol needs (sequence numbers, credit, a checked reader, the send queue). It does not
-//! know any protocol, any socket or any clock.
+//! A protocol is a [`Connection`]: bytes go in, events and bytes come out, and it names the time of its next timer.
+//! This crate decides the shape of that exchange and the small values that every protocol needs (sequence numbers,
+//! credit, a checked reader, the send queue). A protocol also [describes](described) its verbs, events and frames
+//! here, for tools. This crate does not know any protocol, any socket or any clock.
 
 #![forbid(unsafe_code)]
 #![warn(
@@ -15,6 +16,7 @@
 mod block;
 mod connection;
 mod credit;
+pub mod described;
 mod error;
 mod inspect;
 mod limits;
@@ -27,12 +29,13 @@ mod sequence;
 mod stall;
 mod table;
 mod timing;
+mod value;
 
 pub use block::Block;
 pub use connection::{Connection, Lifecycle, Need};
 pub use credit::{Credit, CreditOverflow, Grant};
 pub use error::{ErrorKind, LimitHit, ProtocolError, UsageError};
-pub use inspect::{Inspect, Inspected, Span, Spans, Value};
+pub use inspect::{Inspect, Inspected, Span, Spans};
 pub use limits::{EVENTS_PER_CALL, INFLATED_PER_CALL, INFLATED_PER_STEP, SEND_QUEUE_BYTES};
 pub use payload::{PART_BYTES, Payload};
 pub use quota::{Quota, Share};
@@ -42,3 +45,4 @@ pub use sequence::Sequence;
 pub use stall::{SEND_TIMEOUT, StallTimeouts};
 pub use table::Table;
 pub use timing::Timing;
+pub use value::{Members, Value};

@@ -107,6 +107,8 @@ impl Uses {
     pub const URL: Self = Self(8);
     /// A machine without a socket.
     pub const MACHINE: Self = Self(16);
+    /// A reader of frames without a machine, such as `ackline decode`.
+    pub const DECODE: Self = Self(32);
 
     /// Both.
     #[must_use]
@@ -125,6 +127,8 @@ impl Uses {
 pub struct OptionSpec {
     /// Its name: on a command line with dashes, everywhere else as it is here.
     pub name: &'static str,
+    /// The name under which a machine without a socket takes a time, in whole milliseconds.
+    pub name_in_ms: &'static str,
     /// The values that it takes.
     pub kind: OptionKind,
     /// Whether it can be switched off.
@@ -138,7 +142,7 @@ impl OptionSpec {
     /// Made by [`options!`](crate::options!).
     #[doc(hidden)]
     pub const fn new(
-        name: &'static str,
+        [name, name_in_ms]: [&'static str; 2],
         kind: OptionKind,
         off: bool,
         uses: Uses,
@@ -146,6 +150,7 @@ impl OptionSpec {
     ) -> Self {
         Self {
             name,
+            name_in_ms,
             kind,
             off,
             uses,
@@ -266,7 +271,7 @@ macro_rules! options {
                 #[allow(non_upper_case_globals, missing_docs)]
                 #[doc(hidden)]
                 pub const $field: $crate::options::OptionSpec = $crate::options::OptionSpec::new(
-                    stringify!($field),
+                    [stringify!($field), concat!(stringify!($field), "_ms")],
                     $kind,
                     <$type as $crate::options::OptionType>::OFF,
                     $crate::options::Uses::NONE$(.or($crate::options::Uses::$use))+,

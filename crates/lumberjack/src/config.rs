@@ -98,17 +98,6 @@ pub enum SequenceMode {
     },
 }
 
-impl SequenceMode {
-    /// The option `next_sequence_number` of a bare writer: it is cumulative from there on.
-    pub const NEXT: OptionSpec = OptionSpec::new(
-        "next_sequence_number",
-        count(0..=0xffff_ffff),
-        true,
-        ackline_core::options::Uses::MACHINE,
-        "The number of the first event, from which events are numbered on and on.",
-    );
-}
-
 impl OptionType for Version {
     fn read(spec: &OptionSpec, value: &OptionValue) -> Result<Self, OptionError> {
         match u8::read(spec, value)? {
@@ -136,7 +125,7 @@ ackline_core::options! {
             /// The zlib level of a window; 0 sends plain frames, as Beats does. 1 takes half the time of 2 to 4,
             /// which are the same, for a third to a half more bytes; 5 to 9 take up to four times as long for 2 to
             /// 10 % fewer.
-            compression: Option<u32> = Some(3), count(0..=9), CONNECT | MACHINE;
+            compression: Option<u32> = Some(3), count(0..=9), CONNECT;
             /// Windows sent to a host and not acknowledged; always 1 under version 1.
             max_in_flight: usize = 2, count(1..=u64::MAX), CONNECT | MACHINE;
             /// Events sent to a host and not acknowledged.

@@ -15,6 +15,7 @@
 
 mod config;
 mod deflate;
+mod describe;
 mod envelope;
 mod error;
 pub mod frame;
@@ -36,6 +37,7 @@ mod wire;
 mod writer;
 
 pub use config::{NoWindow, OnInvalid, ReaderConfig, SequenceMode, WriterConfig};
+pub use describe::Description;
 pub use error::{Kind, Over};
 pub use inspect::Inspector;
 pub use limits::Limits;

@@ -11,19 +11,19 @@ ackline_core::options! {
     pub struct Limits {
         options {
             /// Events in a window; Beats sends 2,048.
-            max_window_events: u32 = 65_536, count(1..=0xffff_ffff), LISTEN | RECEIVE | URL | MACHINE;
+            max_window_events: u32 = 65_536, count(1..=0xffff_ffff), LISTEN | RECEIVE | URL | MACHINE | DECODE;
             /// Bytes of a JSON event.
-            max_json_bytes: usize = 16 * MIB, bytes(1..=u64::MAX), LISTEN | RECEIVE | URL | MACHINE;
+            max_json_bytes: usize = 16 * MIB, bytes(1..=u64::MAX), LISTEN | RECEIVE | URL | MACHINE | DECODE;
             /// Bytes of a key-value event, with the header of its frame.
-            max_data_bytes: usize = 16 * MIB, bytes(1..=u64::MAX), LISTEN | RECEIVE | URL | MACHINE;
+            max_data_bytes: usize = 16 * MIB, bytes(1..=u64::MAX), LISTEN | RECEIVE | URL | MACHINE | DECODE;
             /// Bytes of a compressed frame.
-            max_compressed_bytes: usize = 32 * MIB, bytes(1..=u64::MAX), LISTEN | RECEIVE | URL | MACHINE;
+            max_compressed_bytes: usize = 32 * MIB, bytes(1..=u64::MAX), LISTEN | RECEIVE | URL | MACHINE | DECODE;
             /// Bytes that a compressed frame inflates to.
-            max_inflated_bytes: usize = 100 * MIB, bytes(1..=u64::MAX), LISTEN | RECEIVE | URL | MACHINE;
+            max_inflated_bytes: usize = 100 * MIB, bytes(1..=u64::MAX), LISTEN | RECEIVE | URL | MACHINE | DECODE;
             /// Pairs in a key-value event.
-            max_pairs: u32 = 1_024, count(1..=0xffff_ffff), LISTEN | RECEIVE | URL | MACHINE;
+            max_pairs: u32 = 1_024, count(1..=0xffff_ffff), LISTEN | RECEIVE | URL | MACHINE | DECODE;
             /// Bytes of a key or value.
-            max_field_bytes: usize = MIB, bytes(1..=u64::MAX), LISTEN | RECEIVE | URL | MACHINE;
+            max_field_bytes: usize = MIB, bytes(1..=u64::MAX), LISTEN | RECEIVE | URL | MACHINE | DECODE;
             /// Bytes of the frames of one window, inflated.
             max_window_bytes: usize = 256 * MIB, bytes(1..=u64::MAX), LISTEN | RECEIVE | URL | MACHINE;
             /// Unacknowledged windows of a connection: above it reading waits.

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use ackline_core::described::Failure;
 use ackline_core::options::OptionError;
 use ackline_core::{ErrorKind, ProtocolError, UsageError};
 use ackline_spool::SpoolError;
@@ -34,15 +35,19 @@ enum Member<'a> {
 
 /// The peer broke a rule.
 pub(crate) fn protocol<K: ErrorKind>(protocol: &str, error: &ProtocolError<K>) -> PyErr {
-    let option = error.kind.option();
-    let name = option.map(in_python);
+    failed(protocol, &Failure::from(error))
+}
+
+/// The peer broke a rule of that protocol.
+pub(crate) fn failed(protocol: &str, failure: &Failure) -> PyErr {
+    let name = failure.option.map(in_python);
     let mut members = vec![
         ("protocol", Member::Text(protocol)),
-        ("code", Member::Text(error.kind.code())),
-        ("offset", Member::Number(error.offset)),
+        ("code", Member::Text(failure.code)),
+        ("offset", Member::Number(failure.offset)),
     ];
     members.extend(name.as_deref().map(|name| ("option", Member::Text(name))));
-    let text = as_python(&error.to_string(), option.as_slice());
+    let text = as_python(&failure.message, failure.option.as_slice());
     raise("ProtocolError", &text, &members)
 }
 

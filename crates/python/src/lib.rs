@@ -5,6 +5,7 @@ mod arrow;
 mod arrow_in;
 mod bpmux;
 mod consumers;
+mod described;
 mod dicts;
 mod errors;
 mod given_back;
@@ -14,7 +15,6 @@ mod json_lines;
 mod logging;
 mod loop_waker;
 mod lumberjack;
-mod machine;
 mod options;
 mod outcome;
 mod payloads;
@@ -42,13 +42,10 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
         ackline_lumberjack::Limits::default().max_json_bytes,
     )?;
     module.add_class::<loop_waker::LoopWaker>()?;
-    module.add_class::<sansio::LumberjackReader>()?;
-    module.add_class::<sansio::LumberjackReaderWindow>()?;
-    module.add_class::<sansio::LumberjackWriter>()?;
+    module.add_class::<sansio::Machine>()?;
     module.add_class::<bpmux::BpmuxConnection>()?;
     module.add_class::<bpmux::PendingOp>()?;
     module.add_class::<bpmux::BpmuxListener>()?;
-    module.add_class::<bpmux::BpmuxMachine>()?;
     module.add_class::<bpmux::BpmuxRequest>()?;
     module.add_class::<bpmux::BpmuxResponse>()?;
     module.add_class::<bpmux::BpmuxServing>()?;
@@ -56,9 +53,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<bpmux::BpmuxStream>()?;
     module.add_function(wrap_pyfunction!(bpmux::bpmux_connect, module)?)?;
     module.add_function(wrap_pyfunction!(bpmux::bpmux_connect_within, module)?)?;
-    module.add_class::<relink::RelinkBinder>()?;
-    module.add_class::<relink::RelinkHandshake>()?;
-    module.add_class::<relink::RelinkMachine>()?;
     module.add_class::<relink::RelinkConnecting>()?;
     module.add_class::<relink::RelinkLink>()?;
     module.add_class::<relink::RelinkListener>()?;
@@ -89,11 +83,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(options::protocols, module)?)?;
     module.add_function(wrap_pyfunction!(spool::spool_adopt, module)?)?;
     module.add_function(wrap_pyfunction!(spool::spool_mend, module)?)?;
-    module.add_function(wrap_pyfunction!(sansio::lumberjack_decode, module)?)?;
-    module.add_function(wrap_pyfunction!(sansio::lumberjack_encode, module)?)?;
-    module.add_function(wrap_pyfunction!(bpmux::bpmux_decode, module)?)?;
-    module.add_function(wrap_pyfunction!(bpmux::bpmux_encode, module)?)?;
-    module.add_function(wrap_pyfunction!(relink::relink_decode, module)?)?;
-    module.add_function(wrap_pyfunction!(relink::relink_encode, module)?)?;
+    module.add_function(wrap_pyfunction!(sansio::sansio_decode, module)?)?;
+    module.add_function(wrap_pyfunction!(sansio::sansio_encode, module)?)?;
+    module.add_function(wrap_pyfunction!(sansio::sansio_describe, module)?)?;
+    module.add_function(wrap_pyfunction!(sansio::sansio_protocols, module)?)?;
     Ok(())
 }

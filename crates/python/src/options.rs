@@ -9,7 +9,6 @@ use ackline::{bpmux, relink};
 use ackline_core::options::{OptionKind, OptionValue, Options, Uses};
 use ackline_link::Endpoint;
 use ackline_link::tls::TlsOptions;
-use ackline_lumberjack::Version;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyList, PyTuple};
 
@@ -144,46 +143,6 @@ pub(crate) fn set_all(
     refuse(&set(options, uses, given)?)
 }
 
-/// Sets the options of a bare machine. Its times can also be given as `NAME_ms`, in whole milliseconds. Returns the
-/// names of the others.
-pub(crate) fn machine(
-    options: &mut dyn Options,
-    given: &Bound<'_, PyDict>,
-) -> PyResult<Vec<String>> {
-    let mut others = Vec::new();
-    for (name, value) in given {
-        let name: String = name.extract()?;
-        let mut value_of_it = value_of(&value)?;
-        let mut known = name.as_str();
-        if let (Some(time), OptionValue::Whole(millis)) = (name.strip_suffix("_ms"), &value_of_it) {
-            known = time;
-            value_of_it = OptionValue::Text(format!("{millis}ms"));
-        } else if value.is_none() {
-            known = name.strip_suffix("_ms").unwrap_or(known);
-        }
-        let is_known = options.set(Uses::MACHINE, known, &value_of_it);
-        if !is_known.map_err(|error| errors::option(&name, &error))? {
-            others.push(name);
-        }
-    }
-    Ok(others)
-}
-
-/// `None` is off; milliseconds are whole numbers, seconds may have a fraction.
-pub(crate) fn duration(
-    name: &str,
-    value: &Bound<'_, PyAny>,
-    in_ms: bool,
-) -> PyResult<Option<Duration>> {
-    if value.is_none() {
-        return Ok(None);
-    }
-    if in_ms {
-        return whole(name, value, 0, u64::MAX).map(|time| Some(Duration::from_millis(time)));
-    }
-    time_of(name, value)
-}
-
 /// `None` is off; anything else is a number of seconds.
 pub(crate) fn time_of(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<Duration>> {
     if value.is_none() {
@@ -248,22 +207,6 @@ pub(crate) use argument;
 #[pyfunction]
 pub(crate) fn check_whole(name: &str, value: &Bound<'_, PyAny>, least: u64) -> PyResult<()> {
     whole(name, value, least, u64::MAX).map(drop)
-}
-
-/// True or false.
-pub(crate) fn flag(name: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
-    value.extract().map_err(|_| {
-        let text = format!("{name} is {value}; it is True or False");
-        errors::usage(name, &text)
-    })
-}
-
-/// 1 or 2.
-pub(crate) fn version(value: &Bound<'_, PyAny>) -> PyResult<Version> {
-    match whole("version", value, 1, 2)? {
-        1_u8 => Ok(Version::V1),
-        _ => Ok(Version::V2),
-    }
 }
 
 /// The endpoint with these options where its URL left them open.

@@ -114,7 +114,7 @@ fn is_bytes_like(value: &Bound<'_, PyAny>) -> bool {
 }
 
 /// One part: bytes, or anything else with a buffer of bytes.
-fn part(value: &Bound<'_, PyAny>) -> PyResult<Option<Bytes>> {
+pub(crate) fn part(value: &Bound<'_, PyAny>) -> PyResult<Option<Bytes>> {
     if let Ok(bytes) = value.cast::<PyBytes>() {
         return Ok(Some(Bytes::copy_from_slice(bytes.as_bytes())));
     }

@@ -1,379 +1,302 @@
-//! The bare Lumberjack machines: bytes in, events and bytes out, the time told in milliseconds.
+//! The bare machine of any protocol: bytes in, events and bytes out, the time told in milliseconds.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use ackline_core::options::OptionType as _;
-use ackline_core::{Connection, ProtocolError};
-use ackline_lumberjack::SequenceMode;
-use ackline_lumberjack::frame::{self, Frame, From, Version};
-use ackline_lumberjack::{Event, Reader, ReaderConfig, Window, Writer, WriterConfig, WriterEvent};
+use ackline_core::described::{Field, Opened, Schema, Shape};
+use ackline_core::{Lifecycle, Members, Need, SendQueue, Value};
+use bytes::{Buf, BytesMut};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyType};
 
-use crate::machine::{Machine, Now, lock};
-use crate::options::{argument, whole};
-use crate::{errors, options, records};
+use crate::described::{
+    Frames, Given, frame_dict, keywords, misused, protocol, to_dict, to_python,
+};
+use crate::errors;
+use crate::options::argument;
 
-const PROTOCOL: &str = "lumberjack";
-
-/// A complete window as the bare reader reports it.
-#[pyclass(frozen, module = "ackline._core")]
-pub(crate) struct LumberjackReaderWindow {
-    window: Window,
-}
-
-#[pymethods]
-impl LumberjackReaderWindow {
-    #[getter]
-    fn window(&self) -> u64 {
-        self.window.id
-    }
-
-    #[getter]
-    fn version(&self) -> u8 {
-        self.window.version.number()
-    }
-
-    #[getter]
-    fn window_size(&self) -> u32 {
-        self.window.window_size
-    }
-
-    #[getter]
-    fn records<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        records::records(py, &self.window)
-    }
-}
-
-/// The reader's machine.
-#[pyclass(frozen, module = "ackline._core")]
-pub(crate) struct LumberjackReader {
-    machine: Mutex<Machine<Reader>>,
-}
-
-#[pymethods]
-impl LumberjackReader {
-    #[new]
-    fn new(options: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let mut config = ReaderConfig::bare();
-        options::refuse(&options::machine(&mut config, options)?)?;
-        Ok(Self {
-            machine: Machine::new(PROTOCOL, Reader::new(config)),
-        })
-    }
-
-    fn receive(&self, now: Now, data: &[u8]) -> PyResult<(&'static str, usize)> {
-        lock(&self.machine).receive(now, data)
-    }
-
-    fn receive_eof(&self, now: Now) -> PyResult<()> {
-        lock(&self.machine).receive_eof(now)
-    }
-
-    fn poll_event(&self) -> Option<LumberjackReaderWindow> {
-        match lock(&self.machine).connection.poll_event()? {
-            Event::Window(window) => Some(LumberjackReaderWindow { window }),
-            // Only a reader that was asked to sets windows aside.
-            Event::Invalid(_) => None,
-        }
-    }
-
-    fn poll_transmit<'py>(&self, py: Python<'py>, now: Now) -> PyResult<Bound<'py, PyBytes>> {
-        lock(&self.machine).transmit(py, now)
-    }
-
-    fn poll_timeout(&self) -> Option<u64> {
-        lock(&self.machine).timeout()
-    }
-
-    fn handle_timeout(&self, now: Now) -> PyResult<()> {
-        lock(&self.machine).handle_timeout(now)
-    }
-
-    fn reading(&self, now: Now, on: bool) {
-        let mut machine = lock(&self.machine);
-        let now = machine.at(now);
-        machine.connection.reading(now, on);
-    }
-
-    fn ack(&self, now: Now, window: &Bound<'_, PyAny>) -> PyResult<()> {
-        let window = whole("window", window, 0, u64::MAX)?;
-        let mut machine = lock(&self.machine);
-        let now = machine.at(now);
-        machine.connection.ack(now, window).map_err(errors::refused)
-    }
-
-    fn stop(&self, now: Now) {
-        let mut machine = lock(&self.machine);
-        let now = machine.at(now);
-        machine.connection.stop(now);
-    }
-
-    #[getter]
-    fn unacknowledged(&self) -> usize {
-        lock(&self.machine).connection.unacknowledged()
-    }
-
-    #[getter]
-    fn lifecycle(&self) -> &'static str {
-        lock(&self.machine).lifecycle()
-    }
-}
-
-/// The writer's machine.
-#[pyclass(frozen, module = "ackline._core")]
-pub(crate) struct LumberjackWriter {
-    machine: Mutex<Machine<Writer>>,
-}
-
-#[pymethods]
-impl LumberjackWriter {
-    #[new]
-    fn new(options: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let mut config = WriterConfig::bare();
-        let mut others = options::machine(&mut config, options)?;
-        if let Some(value) = options.get_item("next_sequence_number")? {
-            let next = Option::<u32>::read(&SequenceMode::NEXT, &options::value_of(&value)?);
-            let next = next.map_err(|error| errors::option("next_sequence_number", &error))?;
-            config.sequence =
-                next.map_or(config.sequence, |next| SequenceMode::Cumulative { next });
-            others.retain(|name| name != "next_sequence_number");
-        }
-        options::refuse(&others)?;
-        Ok(Self {
-            machine: Machine::new(PROTOCOL, Writer::new(config)),
-        })
-    }
-
-    fn receive(&self, now: Now, data: &[u8]) -> PyResult<(&'static str, usize)> {
-        lock(&self.machine).receive(now, data)
-    }
-
-    fn receive_eof(&self, now: Now) -> PyResult<()> {
-        lock(&self.machine).receive_eof(now)
-    }
-
-    fn poll_event<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        let event = lock(&self.machine).connection.poll_event();
-        event
-            .map(|event| match event {
-                WriterEvent::Acknowledged { window } => {
-                    ("acknowledged", window, 0).into_pyobject(py)
-                }
-                WriterEvent::Unacknowledged { window, from } => {
-                    ("unacknowledged", window, from).into_pyobject(py)
-                }
-            })
-            .transpose()
-    }
-
-    fn poll_transmit<'py>(&self, py: Python<'py>, now: Now) -> PyResult<Bound<'py, PyBytes>> {
-        lock(&self.machine).transmit(py, now)
-    }
-
-    fn poll_timeout(&self) -> Option<u64> {
-        lock(&self.machine).timeout()
-    }
-
-    fn handle_timeout(&self, now: Now) -> PyResult<()> {
-        lock(&self.machine).handle_timeout(now)
-    }
-
-    fn reading(&self, now: Now, on: bool) {
-        let mut machine = lock(&self.machine);
-        let now = machine.at(now);
-        machine.connection.reading(now, on);
-    }
-
-    fn send_window(&self, now: Now, events: &Bound<'_, PyAny>) -> PyResult<u64> {
-        let events = records::out_records(events, 0)?;
-        let mut machine = lock(&self.machine);
-        let now = machine.at(now);
-        machine
-            .connection
-            .send_window(now, &events)
-            .map_err(errors::refused)
-    }
-
-    fn finish(&self, now: Now) {
-        let mut machine = lock(&self.machine);
-        let now = machine.at(now);
-        machine.connection.finish(now);
-    }
-
-    #[getter]
-    fn unacknowledged(&self) -> u64 {
-        lock(&self.machine).connection.unacknowledged()
-    }
-
-    #[getter]
-    fn window_size(&self) -> u32 {
-        lock(&self.machine).connection.window_size()
-    }
-
-    #[getter]
-    fn room(&self) -> usize {
-        lock(&self.machine).connection.room()
-    }
-
-    #[getter]
-    fn lifecycle(&self) -> &'static str {
-        lock(&self.machine).lifecycle()
-    }
-}
-
-/// The frames at the front of `data`, each as a dict, and how many bytes they are.
-#[pyfunction]
-pub(crate) fn lumberjack_decode<'py>(
-    py: Python<'py>,
-    data: &[u8],
-    sender: &str,
-    options: &Bound<'py, PyDict>,
-) -> PyResult<(Bound<'py, PyList>, usize)> {
-    let from = match sender {
-        "writer" => From::Writer,
-        "reader" => From::Reader,
-        _ => {
-            return Err(errors::usage(
-                "sender",
-                "sender is \"writer\" or \"reader\"",
-            ));
-        }
-    };
-    let mut config = ReaderConfig::bare();
-    options::refuse(&options::machine(&mut config, options)?)?;
-    let frames = PyList::empty(py);
-    let mut done = 0;
-    while let Some(rest) = data.get(done..).filter(|rest| !rest.is_empty()) {
-        let decoded = frame::decode(rest, &config.limits, from).map_err(|kind| {
-            let offset = u64::try_from(done).unwrap_or(u64::MAX);
-            errors::protocol(PROTOCOL, &ProtocolError { kind, offset })
-        })?;
-        let Some((frame, len)) = decoded else { break };
-        frames.append(frame_dict(py, &frame)?)?;
-        done += len;
-    }
-    Ok((frames, done))
-}
-
-fn frame_dict<'py>(py: Python<'py>, frame: &Frame) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(py);
-    let head = |kind: &str, version: Version| -> PyResult<()> {
-        dict.set_item("type", kind)?;
-        dict.set_item("version", version.number())
-    };
-    match frame {
-        Frame::Window {
-            version,
-            window_size,
-        } => {
-            head("window", *version)?;
-            dict.set_item("window_size", window_size)?;
-        }
-        Frame::Data {
-            version,
-            sequence_number,
-            pairs,
-        } => {
-            head("data", *version)?;
-            dict.set_item("sequence_number", sequence_number)?;
-            let pairs = pairs
-                .iter()
-                .map(|(key, value)| (key.as_ref(), value.as_ref()));
-            dict.set_item("pairs", records::pair_list(py, pairs)?)?;
-        }
-        Frame::Json {
-            version,
-            sequence_number,
-            payload,
-        } => {
-            head("json", *version)?;
-            dict.set_item("sequence_number", sequence_number)?;
-            dict.set_item("payload", PyBytes::new(py, payload))?;
-        }
-        Frame::Compressed { version, frames } => {
-            head("compressed", *version)?;
-            let frames = frames.iter().map(|frame| frame_dict(py, frame));
-            dict.set_item("frames", frames.collect::<PyResult<Vec<_>>>()?)?;
-        }
-        Frame::Ack {
-            version,
-            sequence_number,
-        } => {
-            head("ack", *version)?;
-            dict.set_item("sequence_number", sequence_number)?;
-        }
-    }
-    Ok(dict)
+argument! {
+    /// Milliseconds since the instant that the machine's user calls 0.
+    Now(u64), "now", 0, u64::MAX
 }
 
 argument! {
-    /// A level of zlib's.
-    Level(u32), "level", 0, 9
+    /// The number of a transport.
+    Connection(u64), "connection", 1, u64::MAX
 }
 
-/// The bytes of frames given as dicts.
+/// See `_sansio_core.pyi`.
+#[pyclass(frozen, module = "ackline._core")]
+pub(crate) struct Machine {
+    protocol: &'static str,
+    opened: Mutex<Opened>,
+    /// The instant that the user calls 0.
+    start: Instant,
+}
+
+#[pymethods]
+impl Machine {
+    #[new]
+    #[pyo3(signature = (protocol, role, /, now = Now(0), **options))]
+    fn new(
+        protocol: &str,
+        role: &str,
+        now: Now,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        let (described, start) = (self::protocol(protocol)?, Instant::now());
+        let opened = described.opened(role, after(start, now), keywords(options)?);
+        Ok(Self {
+            protocol: described.name(),
+            opened: Mutex::new(opened.map_err(|error| misused(&error))?),
+            start,
+        })
+    }
+
+    #[classmethod]
+    fn __class_getitem__<'py>(
+        class: &Bound<'py, PyType>,
+        _events: &Bound<'py, PyAny>,
+    ) -> Bound<'py, PyType> {
+        class.clone()
+    }
+
+    #[pyo3(signature = (now, verb, /, **arguments))]
+    fn call<'py>(
+        &self,
+        py: Python<'py>,
+        now: Now,
+        verb: &str,
+        arguments: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let arguments = keywords(arguments)?;
+        let answer = self.lock().call(self.at(now), verb, arguments);
+        let answer = answer.map_err(|error| misused(&error))?;
+        to_python(py, &answer, Frames::AsDicts)
+    }
+
+    fn receive(&self, now: Now, data: &[u8]) -> PyResult<(&'static str, usize)> {
+        let mut opened = self.lock();
+        let need = opened.machine.receive(self.at(now), data);
+        self.check(opened)?;
+        Ok(match need {
+            Need::Input { at_least } => ("input", at_least),
+            Need::Room => ("room", 0),
+            Need::Again => ("again", 0),
+        })
+    }
+
+    fn receive_eof(&self, now: Now) -> PyResult<()> {
+        let mut opened = self.lock();
+        opened.machine.receive_eof(self.at(now));
+        self.check(opened)
+    }
+
+    fn poll_event<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let Some(event) = self.lock().machine.poll_event() else {
+            return Ok(None);
+        };
+        let dict = PyDict::new(py);
+        dict.set_item("event", event.name)?;
+        dict.update(to_dict(py, &event.members, Frames::AsDicts)?.as_mapping())?;
+        Ok(Some(dict))
+    }
+
+    fn poll_transmit<'py>(&self, py: Python<'py>, now: Now) -> PyResult<Bound<'py, PyBytes>> {
+        let mut queue = SendQueue::new();
+        let now = self.at(now);
+        self.lock().machine.poll_transmit(now, &mut queue);
+        PyBytes::new_with(py, queue.remaining(), |bytes| {
+            queue.copy_to_slice(bytes);
+            Ok(())
+        })
+    }
+
+    /// Rounded up: at the moment that is named the timer is due.
+    fn poll_timeout(&self) -> Option<u64> {
+        let due = self.lock().machine.poll_timeout()?;
+        let left = due.saturating_duration_since(self.start);
+        u64::try_from(left.as_micros().div_ceil(1000)).ok()
+    }
+
+    fn handle_timeout(&self, now: Now) -> PyResult<()> {
+        let mut opened = self.lock();
+        opened.machine.handle_timeout(self.at(now));
+        self.check(opened)
+    }
+
+    fn reading(&self, now: Now, on: bool) {
+        let now = self.at(now);
+        self.lock().machine.reading(now, on);
+    }
+
+    fn select(&self, connection: Connection) {
+        self.lock().machine.select(connection.0);
+    }
+
+    #[getter]
+    fn connections(&self) -> u64 {
+        self.lock().machine.transports()
+    }
+
+    #[getter]
+    fn lifecycle(&self) -> &'static str {
+        match self.lock().machine.lifecycle() {
+            Lifecycle::Open => "open",
+            Lifecycle::Draining => "draining",
+            Lifecycle::Closed => "closed",
+            Lifecycle::Handover => "handover",
+        }
+    }
+}
+
+impl Machine {
+    /// Locks the machine; one whose method has panicked goes on.
+    fn lock(&self) -> MutexGuard<'_, Opened> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn at(&self, now: Now) -> Instant {
+        after(self.start, now)
+    }
+
+    /// Raises the error that has ended the transport, once the machine is no longer locked.
+    fn check(&self, opened: MutexGuard<'_, Opened>) -> PyResult<()> {
+        let failure = opened.machine.failure().cloned();
+        drop(opened);
+        failure.map_or(Ok(()), |failure| {
+            Err(errors::failed(self.protocol, &failure))
+        })
+    }
+}
+
+fn after(start: Instant, now: Now) -> Instant {
+    let later = start.checked_add(Duration::from_millis(now.0));
+    later.unwrap_or(start)
+}
+
+/// See `_sansio_core.pyi`.
 #[pyfunction]
-#[pyo3(signature = (frames, *, level = Level(3)))]
-pub(crate) fn lumberjack_encode<'py>(
+#[pyo3(signature = (protocol, data, sender = None, **options))]
+pub(crate) fn sansio_decode<'py>(
     py: Python<'py>,
+    protocol: &str,
+    data: &[u8],
+    sender: Option<&str>,
+    options: Option<&Bound<'py, PyDict>>,
+) -> PyResult<(Bound<'py, PyList>, usize)> {
+    let described = self::protocol(protocol)?;
+    let decoder = described.decoding_of(sender, keywords(options)?);
+    let mut decoder = decoder.map_err(|error| misused(&error))?;
+    let mut input = BytesMut::from(data);
+    let frames = PyList::empty(py);
+    loop {
+        let done = data.len() - input.len();
+        let offset = u64::try_from(done).unwrap_or(u64::MAX);
+        let frame = decoder.next(&mut input, offset);
+        match frame.map_err(|failure| errors::failed(described.name(), &failure))? {
+            Some(frame) => frames.append(frame_dict(py, &frame)?)?,
+            None => return Ok((frames, done)),
+        }
+    }
+}
+
+/// See `_sansio_core.pyi`.
+#[pyfunction]
+pub(crate) fn sansio_encode<'py>(
+    py: Python<'py>,
+    protocol: &str,
     frames: &Bound<'py, PyAny>,
-    level: Level,
 ) -> PyResult<Bound<'py, PyBytes>> {
+    let described = self::protocol(protocol)?;
     let mut bytes = Vec::new();
     for frame in frames.try_iter()? {
-        frame::encode(&frame_of(&frame?)?, level.0, &mut bytes);
+        let encoded = described.encode_from(&Given(frame?), &mut bytes);
+        encoded.map_err(|error| misused(&error))?;
     }
     Ok(PyBytes::new(py, &bytes))
 }
 
-fn frame_of(dict: &Bound<'_, PyAny>) -> PyResult<Frame> {
-    let kind: String = dict.get_item("type")?.extract()?;
-    let version = options::version(&dict.get_item("version")?)?;
-    let number = |name: &str| whole(name, &dict.get_item(name)?, 0, u32::MAX);
-    Ok(match kind.as_str() {
-        "window" => Frame::Window {
-            version,
-            window_size: number("window_size")?,
-        },
-        "ack" => Frame::Ack {
-            version,
-            sequence_number: number("sequence_number")?,
-        },
-        "json" => {
-            let payload: Vec<u8> = dict.get_item("payload")?.extract()?;
-            let sequence_number = number("sequence_number")?;
-            Frame::Json {
-                version,
-                sequence_number,
-                payload: payload.into(),
-            }
-        }
-        "data" => {
-            let pairs: Vec<(Vec<u8>, Vec<u8>)> = dict.get_item("pairs")?.extract()?;
-            let pairs = pairs
-                .into_iter()
-                .map(|(key, value)| (key.into(), value.into()));
-            let sequence_number = number("sequence_number")?;
-            Frame::Data {
-                version,
-                sequence_number,
-                pairs: pairs.collect(),
-            }
-        }
-        "compressed" => {
-            let frames = dict.get_item("frames")?;
-            let frames = frames.try_iter()?.map(|frame| frame_of(&frame?));
-            Frame::Compressed {
-                version,
-                frames: frames.collect::<PyResult<_>>()?,
-            }
-        }
-        _ => {
-            return Err(errors::usage(
-                "frame",
-                &format!("there is no frame {kind:?}"),
-            ));
-        }
-    })
+/// See `_sansio_core.pyi`.
+#[pyfunction]
+pub(crate) fn sansio_describe<'py>(py: Python<'py>, protocol: &str) -> PyResult<Bound<'py, PyAny>> {
+    let described = self::protocol(protocol)?;
+    let roles = described.roles().iter().map(|role| {
+        let members = vec![
+            ("options", fields(&role.options.fields())),
+            ("verbs", schemas(role.verbs)),
+            ("events", schemas(role.events)),
+        ];
+        (role.name, Value::Map(members))
+    });
+    let shown = Value::Map(vec![
+        ("roles", Value::Map(roles.collect())),
+        ("frames", schemas(described.frames())),
+        ("decoding", fields(&described.decoding().fields())),
+    ]);
+    to_python(py, &shown, Frames::AsDicts)
+}
+
+/// See `_sansio_core.pyi`.
+#[pyfunction]
+pub(crate) fn sansio_protocols() -> Vec<&'static str> {
+    let mut names: Vec<_> = ackline::described().iter().map(|one| one.name()).collect();
+    names.sort_unstable();
+    names
+}
+
+fn schemas(all: &'static [Schema]) -> Value {
+    let shown = all.iter().map(|one| {
+        let members = vec![
+            ("members", fields(one.fields)),
+            ("beside_the_vectors", one.is_beside_the_vectors.into()),
+        ];
+        (one.name, Value::Map(members))
+    });
+    Value::Map(shown.collect())
+}
+
+fn fields(all: &[Field]) -> Value {
+    let shown = all.iter().map(|one| {
+        let mut members = shape(&one.shape);
+        members.push(("optional", one.is_optional.into()));
+        members.push(("nullable", one.is_nullable.into()));
+        members.extend(one.limit.map(|limit| ("limit", Value::Name(limit))));
+        (one.name, Value::Map(members))
+    });
+    Value::Map(shown.collect())
+}
+
+fn shape(of: &Shape) -> Members {
+    let is = |kind| ("is", Value::Name(kind));
+    let words =
+        |words: &[&'static str]| Value::List(words.iter().map(|word| Value::Name(word)).collect());
+    let shapes =
+        |shapes: &[Shape]| Value::List(shapes.iter().map(|one| Value::Map(shape(one))).collect());
+    match of {
+        Shape::Number { least, most } => vec![
+            is("number"),
+            ("least", (*least).into()),
+            ("most", (*most).into()),
+        ],
+        Shape::Flag => vec![is("flag")],
+        Shape::Bytes => vec![is("bytes")],
+        Shape::Text => vec![is("text")],
+        Shape::Word(all) => vec![is("word"), ("words", words(all))],
+        Shape::Tagged {
+            words: alone,
+            tags,
+            of,
+        } => vec![
+            is("tagged"),
+            ("words", words(alone)),
+            ("tags", words(tags)),
+            ("of", Value::Map(shape(of))),
+        ],
+        Shape::Either(all) => vec![is("either"), ("of", shapes(all))],
+        Shape::List(of) => vec![is("list"), ("of", Value::Map(shape(of)))],
+        Shape::Row(all) => vec![is("row"), ("of", shapes(all))],
+        Shape::Map(all) => vec![is("map"), ("members", fields(all))],
+        Shape::Frames(all) => vec![is("frames"), ("frames", schemas(all))],
+    }
 }

@@ -22,7 +22,7 @@ pub use decode::{Decoded, decode};
 pub use encode::{Out, encode, encode_message};
 pub use handshake::{EndpointBlock, EndpointName, Ident, Parameters, Version};
 pub use hint::{Hint, MESSAGE_BYTES};
-pub use inspect::{Inspector, LISTED_IDS};
+pub use inspect::{Inspector, LISTED_IDS, Unit};
 pub use parts::Parts;
 pub use targets::{TargetIter, Targets};
 

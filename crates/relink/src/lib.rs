@@ -17,6 +17,7 @@
 
 mod binder;
 mod config;
+mod describe;
 mod error;
 pub mod frame;
 #[doc(hidden)]
@@ -33,6 +34,7 @@ pub use config::{
     ConnectorConfig, KeepOptions, LinkConfig, LinkKey, LinkOptions, ListenerConfig, ReceiveOptions,
     ReconnectOptions, Side, StartChannel,
 };
+pub use describe::Description;
 pub use error::Kind;
 pub use handshake::{Handshake, HandshakeEvent};
 pub use id::ChannelId;

@@ -13,16 +13,16 @@ ackline_core::options! {
     pub struct Limits {
         options {
             /// Channels in one packet.
-            max_channel_ids: u32 = 1 << 20, count(1..=0xffff_ffff), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
+            max_channel_ids: u32 = 1 << 20, count(1..=0xffff_ffff), CONNECT | LISTEN | RECEIVE | URL | MACHINE | DECODE;
             /// Parts of a message.
-            max_message_parts: u32 = 1_024, count(1..=0xffff_ffff), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
+            max_message_parts: u32 = 1_024, count(1..=0xffff_ffff), CONNECT | LISTEN | RECEIVE | URL | MACHINE | DECODE;
             /// Bytes of a part.
-            max_part_bytes: u64 = GIB, bytes(1..=u64::MAX), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
+            max_part_bytes: u64 = GIB, bytes(1..=u64::MAX), CONNECT | LISTEN | RECEIVE | URL | MACHINE | DECODE;
             /// Bytes of a message.
-            max_message_bytes: u64 = GIB, bytes(1..=u64::MAX), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
+            max_message_bytes: u64 = GIB, bytes(1..=u64::MAX), CONNECT | LISTEN | RECEIVE | URL | MACHINE | DECODE;
             /// Bytes of a message with 64 more, times its channels. A message for one channel is bound by
             /// max_message_bytes alone.
-            max_multicast_bytes: u64 = 64 << 20, bytes(1..=u64::MAX), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
+            max_multicast_bytes: u64 = 64 << 20, bytes(1..=u64::MAX), CONNECT | LISTEN | RECEIVE | URL | MACHINE | DECODE;
         }
         fields {
             /// Copies of one message that a packet may deliver on a channel without an id. These targets take no bytes

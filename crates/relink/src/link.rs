@@ -145,6 +145,20 @@ pub enum LinkState {
     Lost,
 }
 
+impl LinkState {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Connecting => "connecting",
+            Self::Resuming => "resuming",
+            Self::Up => "up",
+            Self::ShuttingDown => "shutting_down",
+            Self::Closed => "closed",
+            Self::Lost => "lost",
+        }
+    }
+}
+
 /// The link that a new transport carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attach {

@@ -9,115 +9,98 @@ use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
+use ackline_core::described::Described;
+use bytes::BytesMut;
 use serde_json::{Map, Value};
 
 mod conversation;
+mod held;
+mod json;
 mod machine;
 
 use conversation::run_conversation;
-pub use machine::{Machine, Role};
-
-/// The stateless side of a protocol: bytes to frames and back.
-pub trait FrameCodec {
-    /// Decodes as many whole frames as `bytes` hold.
-    fn decode(&self, context: &Value, bytes: &[u8]) -> Decoded;
-
-    /// Encodes `frames` in the canonical way.
-    ///
-    /// # Errors
-    /// A frame has a member that is not understood.
-    fn encode(&self, context: &Value, frames: &[Value]) -> Result<Vec<u8>, String>;
-
-    /// Whether a strict prefix of a vector yields the frames wholly inside it; not so for whole texts.
-    fn has_prefix_rule(&self, _context: &Value) -> bool {
-        true
-    }
-}
 
 /// The result of decoding some bytes. Bytes are lower-case hex strings.
 #[derive(Debug, Clone, Default)]
-pub struct Decoded {
+struct Decoded {
     /// The whole frames, in order.
-    pub frames: Vec<Value>,
+    frames: Vec<Value>,
     /// Bytes after the last whole frame that wait for more.
-    pub rest: usize,
+    rest: usize,
     /// The kind of the decoder's error, without the protocol's name.
-    pub error: Option<String>,
+    error: Option<String>,
 }
 
-/// One end of a protocol on a virtual clock.
-pub trait Endpoint {
-    /// The application calls `verb`.
-    ///
-    /// # Errors
-    /// [`CallError`]: refused, or not understood.
-    fn call(
-        &mut self,
-        now: Instant,
-        verb: &str,
-        args: &Map<String, Value>,
-    ) -> Result<Value, CallError>;
-    /// Bytes arrive.
-    fn receive(&mut self, now: Instant, bytes: &[u8]);
-    /// The transport has ended.
-    fn eof(&mut self, now: Instant);
-    /// When the next timer is due.
-    fn next_timeout(&self) -> Option<Instant>;
-    /// The timers due at `now` fire.
-    fn handle_timeout(&mut self, now: Instant);
-    /// Takes all pending output.
-    fn take_output(&mut self, now: Instant, into: &mut Vec<u8>);
-    /// The events since the last call.
-    fn take_events(&mut self) -> Vec<Value>;
-    /// The end of the endpoint's transport, if it has ended; a new one begins without an end.
-    fn end(&self) -> Option<End>;
-    /// The highest number of a connection so far, from 1: a listener may have several.
-    fn connections(&self) -> u64 {
-        1
+/// Decodes as many whole frames as `bytes` hold, in the context of a frame vector.
+fn decode(protocol: &dyn Described, context: &Value, bytes: &[u8]) -> Decoded {
+    let mut decoded = Decoded::default();
+    if let Err(wrong) = decode_into(&mut decoded, protocol, context, bytes) {
+        decoded.error = Some(wrong);
     }
-    /// Selects the connection for the following steps, except calls, events and timers.
-    fn select(&mut self, connection: u64) {
-        let _ = connection;
-    }
+    decoded
 }
 
-/// The reason a verb failed.
+fn decode_into(
+    decoded: &mut Decoded,
+    protocol: &dyn Described,
+    context: &Value,
+    bytes: &[u8],
+) -> Result<(), String> {
+    let context = context.as_object().ok_or("no context")?;
+    let mut given = json::options(&protocol.decoding().fields(), context)?;
+    given.retain(|(name, _)| name != "from");
+    let sender = context.get("from").and_then(Value::as_str);
+    let decoder = protocol.decoding_of(sender, given);
+    let mut decoder = decoder.map_err(|error| error.to_string())?;
+    let mut input = BytesMut::from(bytes);
+    decoded.rest = input.len();
+    while let Some(frame) = decoder
+        .next(&mut input, 0)
+        .map_err(|failure| short(failure.code))?
+    {
+        let described = protocol.frames().iter().find(|one| one.name == frame.name);
+        if !described.is_some_and(|one| held::hold(one.fields, &frame.members)) {
+            return Err(format!("a frame is not as it is described: {frame:?}"));
+        }
+        decoded.frames.push(json::frame(&frame));
+        decoded.rest = input.len();
+    }
+    Ok(())
+}
+
+/// Encodes `frames` in the canonical way.
+fn encode(protocol: &dyn Described, frames: &[Value]) -> Result<Vec<u8>, String> {
+    let mut out = Vec::new();
+    for frame in frames {
+        let encoded = protocol.encode_from(&json::source(frame), &mut out);
+        encoded.map_err(|error| error.to_string())?;
+    }
+    Ok(out)
+}
+
+/// A code without the protocol's name.
+fn short(code: &str) -> String {
+    let name = code.rsplit_once('.').map_or(code, |(_, name)| name);
+    name.to_owned()
+}
+
+/// The failure of a verb.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CallError {
+enum CallError {
     /// Refused with this name.
     Refused(String),
-    /// The vector names a verb or an argument that the adapter does not know.
+    /// The vector names a verb or an argument that is not described.
     NotUnderstood(String),
 }
 
-/// The end of an endpoint.
+/// The end of a transport.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
+enum End {
     /// Because of the peer, a limit or a timeout; the kind without the protocol's name.
     Error(String),
     /// In an orderly way.
     Closed,
-}
-
-/// A protocol as the runner sees it.
-pub trait Protocol: FrameCodec {
-    /// The name of its folder.
-    fn name(&self) -> &'static str;
-
-    /// An endpoint for `role`, with `config` on top of the vectors' defaults.
-    ///
-    /// # Errors
-    /// A role or a member of the config is not understood.
-    fn endpoint(
-        &self,
-        role: &str,
-        config: &Map<String, Value>,
-    ) -> Result<Box<dyn Endpoint>, String>;
-
-    /// The context in which that role's output is decoded.
-    fn output_context(&self, role: &str, config: &Map<String, Value>) -> Value;
 }
 
 /// One difference from a vector.
@@ -152,7 +135,7 @@ pub struct Report {
 /// `out` cannot be written.
 pub fn run(
     folders: &[PathBuf],
-    protocols: &[&dyn Protocol],
+    protocols: &[&dyn Described],
     language: &str,
     out: &mut dyn Write,
 ) -> io::Result<bool> {
@@ -181,7 +164,7 @@ pub fn run(
 }
 
 /// Runs the vectors in `folders`. Returns a report for each protocol that has a folder or is built.
-pub fn reports(folders: &[PathBuf], protocols: &[&dyn Protocol]) -> BTreeMap<String, Report> {
+pub fn reports(folders: &[PathBuf], protocols: &[&dyn Described]) -> BTreeMap<String, Report> {
     let mut reports = BTreeMap::new();
     for protocol in protocols {
         reports.insert(protocol.name().to_owned(), Report::default());
@@ -248,7 +231,7 @@ impl Report {
     }
 }
 
-fn run_folder(folder: &Path, protocol: Option<&dyn Protocol>, report: &mut Report) {
+fn run_folder(folder: &Path, protocol: Option<&dyn Described>, report: &mut Report) {
     for (file, member) in FILES {
         let path = folder.join(file);
         if !path.is_file() {
@@ -354,7 +337,7 @@ fn list<'a>(value: Option<&'a Value>, what: &str) -> Result<&'a [Value], Wrong> 
 ///
 /// # Errors
 /// Anything else.
-pub fn bytes_of(value: &Value) -> Result<Vec<u8>, String> {
+fn bytes_of(value: &Value) -> Result<Vec<u8>, String> {
     let odd = || format!("not bytes: {value}");
     match value {
         Value::String(hex) => from_hex(hex).ok_or_else(odd),
@@ -378,7 +361,7 @@ pub fn bytes_of(value: &Value) -> Result<Vec<u8>, String> {
 }
 
 /// Lower-case hex, as the vectors write bytes.
-pub fn to_hex(bytes: &[u8]) -> String {
+fn to_hex(bytes: &[u8]) -> String {
     bytes
         .iter()
         .fold(String::with_capacity(bytes.len() * 2), |mut hex, byte| {
@@ -436,7 +419,7 @@ fn agrees(expected: &Value, came: &Value) -> bool {
     }
 }
 
-fn run_frames(protocol: &dyn Protocol, vector: &Value, splits: &mut usize) -> Result<(), Wrong> {
+fn run_frames(protocol: &dyn Described, vector: &Value, splits: &mut usize) -> Result<(), Wrong> {
     const MEMBERS: [&str; 9] = [
         "name",
         "source",
@@ -453,7 +436,7 @@ fn run_frames(protocol: &dyn Protocol, vector: &Value, splits: &mut usize) -> Re
     let context = vector.get("context").unwrap_or(&Value::Null);
     let bytes = vector.get("hex").map_or(Err("no hex".to_owned()), bytes_of);
     let bytes = bytes.map_err(|came| Wrong::new("bytes", came))?;
-    let decoded = protocol.decode(context, &bytes);
+    let decoded = decode(protocol, context, &bytes);
     if let Some(error) = vector.get("error") {
         if decoded.error.as_deref() != error.as_str() {
             return Err(Wrong::new(format!("error {error}"), format!("{decoded:?}")));
@@ -466,19 +449,14 @@ fn run_frames(protocol: &dyn Protocol, vector: &Value, splits: &mut usize) -> Re
         return Err(Wrong::new(format!("{frames:?}"), format!("{decoded:?}")));
     }
     if vector.get("canonical") == Some(&Value::Bool(true)) {
-        let encoded = protocol
-            .encode(context, frames)
-            .map_err(|came| Wrong::new("bytes", came))?;
+        let encoded = encode(protocol, frames).map_err(|came| Wrong::new("bytes", came))?;
         if encoded != bytes {
             return Err(Wrong::new(to_hex(&bytes), to_hex(&encoded)));
         }
     }
-    if !protocol.has_prefix_rule(context) {
-        return Ok(());
-    }
     for cut in cuts(bytes.len()) {
         *splits += 1;
-        let prefix = protocol.decode(context, &bytes[..cut]);
+        let prefix = decode(protocol, context, &bytes[..cut]);
         let count = prefix.frames.len();
         if prefix.error.is_some() || count > frames.len() || prefix.frames != frames[..count] {
             return Err(

@@ -12,8 +12,7 @@ from ackline.aio import lumberjack as aio
 from ackline.cli.options import receiver_options
 from ackline.cli.receive import receive
 from ackline.receiver import OPTION_NAMES
-from ackline.sansio import lumberjack as sansio
-from ackline.sansio import relink as sansio_relink
+from ackline.sansio import Machine, encode
 
 WRONG = (-1, 1 << 70, 1.5, "x", b"7")
 NOWHERE = "lumberjack://127.0.0.1:1"
@@ -79,9 +78,14 @@ def test_the_least_is_named_where_nothing_works_with_0(spool):
             call(*rest, **{name: 0})
 
 
+def envelope(level):
+    frame = {"type": "compressed", "version": 2, "frames": [], "level": level}
+    return encode("lumberjack", [frame])
+
+
 def test_the_most_is_named_where_there_is_one():
     for call, name, value in (
-        (lambda **more: sansio.encode([], **more), "level", 10),
+        (envelope, "level", 10),
         (lambda **more: lumberjack.connect(NOWHERE, **more), "version", 3),
         (lambda **more: lumberjack.connect(NOWHERE, **more), "compression", 10),
     ):
@@ -117,11 +121,11 @@ SENDER = ("batch_events", "batch_bytes", "buffer_events", "buffer_bytes", "recei
 @pytest.mark.parametrize("value", WRONG)
 def test_numbers_of_lumberjack_are_named(value):
     for name in READER:
-        refused(lambda **given: sansio.Reader(given), name, value)
+        refused(lambda **given: Machine("lumberjack", "reader", **given), name, value)
     for name in (*READER, *LISTENER, "max_bytes_per_second"):
         refused(lumberjack.listen, name, value, "lumberjack://127.0.0.1:0")
     for name in WRITER:
-        refused(lambda **given: sansio.Writer(given), name, value)
+        refused(lambda **given: Machine("lumberjack", "writer", **given), name, value)
     for name in (*WRITER, *SENDER):
         refused(lumberjack.connect, name, value, NOWHERE)
     with lumberjack.listen("lumberjack://127.0.0.1:0") as listener:
@@ -137,23 +141,23 @@ async def test_numbers_of_asyncio_are_named():
 
 @pytest.mark.parametrize("value", WRONG)
 def test_numbers_of_the_machines_are_named(value):
-    reader, writer = sansio.Reader({}), sansio.Writer({})
+    reader, writer = Machine("lumberjack", "reader"), Machine("lumberjack", "writer")
     said = "now is .*; it is a whole number from 0 to 18446744073709551615"
     for call in (
         lambda: reader.receive(value, b""),
         lambda: reader.handle_timeout(value),
         lambda: reader.poll_transmit(value),
-        lambda: writer.send_window(value, [b"{}"]),
-        lambda: sansio_relink.Handshake.listener(value, {}),
+        lambda: writer.call(value, "send_window", records=[{"payload": b"{}"}]),
+        lambda: Machine("relink", "listener", now=value),
     ):
         with pytest.raises(UsageError, match=said):
             call()
     with pytest.raises(UsageError, match=r"window is .*; it is a whole number from 0"):
-        reader.ack(0, value)
-    refused(sansio.encode, "level", value, [])
+        reader.call(0, "ack", window=value)
+    refused(envelope, "level", value)
     frame = {"type": "window", "version": 2, "window_size": value}
     with pytest.raises(UsageError, match=r"window_size is .*; it is a whole number from 0 to"):
-        sansio.encode([frame])
+        encode("lumberjack", [frame])
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from support.commands import DEADLINE, ROOT, RunningReceiver, ackline, ackline_b
 
 from ackline import bpmux
 from ackline.exceptions import AcklineError, LinkClosed, LinkTimeout, RequestClosed
-from ackline.sansio import bpmux as sansio
+from ackline.sansio import Machine, encode
 
 Echo = Callable[..., RunningReceiver]
 PAGE = ROOT / "docs" / "operations" / "json.md"
@@ -158,7 +158,7 @@ def test_a_limit_is_named_as_the_option_that_it_is() -> None:
 
 
 def test_a_violation_says_how_far_into_the_bytes_of_the_peer_it_is() -> None:
-    good = sansio.encode([{"type": "credit", "stream": "top", "amount": 1000}])
+    good = encode("bpmux", [{"type": "credit", "stream": "top", "amount": 1000}])
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -415,8 +415,8 @@ def test_a_violation_behind_the_end_of_the_top_level_is_told_too(echo: Echo) -> 
             {"type": "duplex", "id": 5, "payload": b""},
             {"type": "close_sink", "sink": "top", "payload": b""},
         ]
-        good = sansio.encode(chunks)
-        peer.sendall(good + sansio.encode([chunks[-1]]))
+        good = encode("bpmux", chunks)
+        peer.sendall(good + encode("bpmux", [chunks[-1]]))
         line = server.next("refused")
         assert (line["code"], line["offset"]) == ("bpmux.already_ended", len(good))
         assert line["peer"] == "{}:{}".format(*peer.getsockname())
@@ -459,10 +459,10 @@ def test_empty_messages_whose_echo_is_not_read_take_no_memory(echo: Echo) -> Non
     kinds = [("msg", "sink", 1), ("msg", "sink", "top"), ("req", "id", 2)]
     for kind, name, value in kinds:
         empty: dict[str, object] = {"type": kind, name: value, "payload": b""}
-        flood = sansio.encode([empty]) * 100_000
+        flood = encode("bpmux", [empty]) * 100_000
         before = peak(server.process.pid)
         with raw(server) as peer, suppress(TimeoutError):
-            peer.sendall(sansio.encode(opened))
+            peer.sendall(encode("bpmux", opened))
             peer.settimeout(2)
             for _ in range(150):
                 peer.sendall(flood)
@@ -473,12 +473,13 @@ def test_empty_messages_whose_echo_is_not_read_take_no_memory(echo: Echo) -> Non
 def open_and_close(count: int) -> bytes:
     """Chunks that open a sink and close it."""
     kinds: list[tuple[str, str]] = [("sink", "id"), ("close_sink", "sink")]
-    return sansio.encode(
+    return encode(
+        "bpmux",
         [
             {"type": kind, name: number, "payload": b""}
             for number in range(count)
             for kind, name in kinds
-        ]
+        ],
     )
 
 
@@ -526,10 +527,10 @@ def test_a_stop_ends_open_entities_in_order(number: signal.Signals, echo: Echo) 
 def test_a_connection_that_does_not_end_is_cut_and_counted(echo: Echo) -> None:
     server = echo("--drain-timeout", "200ms")
     host, port = server.url.removeprefix("bpmux://").split(":")
-    machine = sansio.Connection(0, {})
-    machine.grant_credit("top", 1 << 20)
+    machine = Machine("bpmux", "endpoint")
+    machine.call(0, "grant_credit", target="top", amount=1 << 20)
     with socket.create_connection((host, int(port)), timeout=DEADLINE) as raw:
-        machine.open("duplex", 1)
+        machine.call(0, "open_duplex", id=1)
         raw.sendall(machine.poll_transmit(0))
         wait_until(lambda: server.next("stats")["duplexes"] == 1, "it is open")
         # Nobody acknowledges its end.

@@ -11,7 +11,7 @@ from support.commands import DEADLINE, ROOT, ackline, ackline_bytes
 
 from ackline import _core
 from ackline.exceptions import ProtocolError, UsageError
-from ackline.sansio import bpmux as sansio
+from ackline.sansio import encode
 
 VECTORS = ROOT / "tests" / "vectors"
 CAPTURE = bytes.fromhex(
@@ -275,7 +275,7 @@ def test_nothing_of_the_peer_reaches_the_terminal_as_it_is():
     ids=repr,
 )
 def test_a_payload_that_is_text_is_shown_as_text(payload: bytes, shown: str) -> None:
-    capture = sansio.encode([{"type": "req", "id": 1, "payload": payload}])
+    capture = encode("bpmux", [{"type": "req", "id": 1, "payload": payload}])
     run = decode("--protocol", "bpmux", "-", stdin=capture)
     assert run.returncode == 0, run.stderr
     assert f"payload={shown}\n" in run.stdout.decode()

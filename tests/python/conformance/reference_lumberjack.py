@@ -86,7 +86,7 @@ def data(source: Bytes, limits: dict[str, int]) -> dict[str, Any]:
             refuse_if(length > limits["field"], "field_too_large")
             refuse_if(total > limits["data"], "frame_too_large")
             pair.append(source.take(length))
-        pairs.append(tuple(pair))
+        pairs.append(pair)
     return {"pairs": pairs}
 
 

@@ -7,26 +7,14 @@ every protocol. Ends with 1 if anything failed.
 import json
 import sys
 from collections.abc import Callable
-from importlib import import_module
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vectors_common import VectorFailure
+from ackline.sansio import protocols
+from vectors import VectorFailure, run_conversation, run_frame_vector
 
 Runner = Callable[[dict[str, Any]], int]
-
-
-def built() -> dict[str, tuple[Runner, Runner]]:
-    """Each protocol's runners of frames and of conversations: `vectors_PROTOCOL.py` beside this."""
-    found = (path.stem for path in sorted(Path(__file__).parent.glob("vectors_*.py")))
-    modules = {name: import_module(name) for name in found if name != "vectors_common"}
-    return {
-        name.removeprefix("vectors_"): (module.run_frame_vector, module.run_conversation)
-        for name, module in modules.items()
-    }
-
-
-BUILT = built()
 
 
 def load(folder: Path, file: str, member: str) -> list[dict[str, Any]]:
@@ -56,13 +44,12 @@ def run_protocol(folder: Path) -> list[str]:
     """Prints one protocol's line, its failures above it; returns the failures."""
     frames = load(folder, "frames.json", "vectors")
     conversations = load(folder, "conversations.json", "conversations")
-    if folder.name not in BUILT:
+    if folder.name not in protocols():
         print(f"{folder.name}: not built, {len(frames) + len(conversations)} vectors")
         return []
-    run_frame, run_conversation = BUILT[folder.name]
     failures: list[str] = []
-    splits = run_all(frames, run_frame, failures)
-    splits += run_all(conversations, run_conversation, failures)
+    splits = run_all(frames, partial(run_frame_vector, folder.name), failures)
+    splits += run_all(conversations, partial(run_conversation, folder.name), failures)
     for failure in failures:
         print(f"{folder.name} python: {failure}")
     print(

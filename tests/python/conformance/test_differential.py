@@ -9,19 +9,25 @@ from typing import Any
 import pytest
 import reference_lumberjack as reference
 from support.commands import ROOT
-from vectors_lumberjack import LIMITS, to_bytes
 
+from ackline import sansio
 from ackline.exceptions import ProtocolError
-from ackline.sansio import lumberjack
+from vectors import to_bytes
 
 SEEDS = sorted((ROOT / "fuzz" / "seeds" / "lumberjack_receive").iterdir())
 SMALL = {"json": 40, "data": 60, "compressed": 80, "inflated": 120, "pairs": 3, "field": 8}
 ROUNDS = 20_000
+LIMITS = {
+    field["limit"]: name
+    for name, field in sansio.describe("lumberjack")["decoding"].items()
+    if "limit" in field
+}
 
 
 def verdict(data: bytes, limits: dict[str, int]) -> Any:
     try:
-        return lumberjack.decode(data, "writer", {LIMITS[k]: v for k, v in limits.items()})
+        options = {LIMITS[name]: limit for name, limit in limits.items()}
+        return sansio.decode("lumberjack", data, "writer", **options)
     except ProtocolError as error:
         return error.code.removeprefix("lumberjack.")
 
@@ -126,7 +132,7 @@ def test_windows_of_a_connection_are_the_same(version: bytes) -> None:
         data = b"".join(generated(chance, version=version) for _ in range(chance.randint(1, 9)))
         windows: list[list[int]] = []
         error = None
-        machine = lumberjack.Reader({})
+        machine = sansio.Machine("lumberjack", "reader")
         try:
             piece = data
             while True:
@@ -134,7 +140,7 @@ def test_windows_of_a_connection_are_the_same(version: bytes) -> None:
                 piece = b""
                 before = len(windows)
                 while (event := machine.poll_event()) is not None:
-                    windows.append([number for number, _ in event.records])
+                    windows.append([record["sequence_number"] for record in event["records"]])
                 while machine.poll_transmit(0):
                     pass
                 if need == "input" or (need == "room" and len(windows) == before):
@@ -142,7 +148,7 @@ def test_windows_of_a_connection_are_the_same(version: bytes) -> None:
         except ProtocolError as refused:
             error = refused.code.removeprefix("lumberjack.")
             while (event := machine.poll_event()) is not None:
-                windows.append([number for number, _ in event.records])
+                windows.append([record["sequence_number"] for record in event["records"]])
         naive = reference.Reader()
         assert error == naive.receive(data), data.hex()
         assert windows == naive.windows, data.hex()

@@ -2,10 +2,9 @@ import os
 
 import pytest
 import run_vectors
-import vectors_relink
 from support.commands import ROOT
-from vectors_common import VectorFailure
-from vectors_lumberjack import run_conversation, run_frame_vector
+
+from vectors import VectorFailure, run_conversation, run_frame_vector
 
 VECTORS = ROOT / "tests" / "vectors"
 
@@ -40,7 +39,7 @@ def test_an_unknown_or_unexpected_vector_fails():
     ]
     for conversation in bad:
         try:
-            run_conversation(conversation)
+            run_conversation("lumberjack", conversation)
         except VectorFailure:
             continue
         raise AssertionError(conversation)
@@ -55,7 +54,7 @@ def test_a_wrong_frame_vector_fails():
         "canonical": True,
     }
     with pytest.raises(VectorFailure, match="window_size"):
-        run_frame_vector(vector)
+        run_frame_vector("lumberjack", vector)
 
 
 def test_a_relink_vector_that_is_not_understood_or_not_expected_fails():
@@ -83,9 +82,9 @@ def test_a_relink_vector_that_is_not_understood_or_not_expected_fails():
     ]
     for conversation in bad:
         with pytest.raises(VectorFailure):
-            vectors_relink.run_conversation(conversation)
+            run_conversation("relink", conversation)
     good = [ping, {"transmit": "2000000000000000"}]
-    assert vectors_relink.run_conversation(base | {"steps": good}) == 0
+    assert run_conversation("relink", base | {"steps": good}) == 0
 
 
 def test_a_wrong_relink_frame_vector_fails():
@@ -97,4 +96,4 @@ def test_a_wrong_relink_frame_vector_fails():
         "canonical": True,
     }
     with pytest.raises(VectorFailure, match="version"):
-        vectors_relink.run_frame_vector(vector)
+        run_frame_vector("relink", vector)

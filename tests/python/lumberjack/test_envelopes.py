@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 
-from ackline import _core
+from ackline import sansio
 
 HEADER = struct.Struct(">2sI")
 
@@ -16,8 +16,8 @@ HEADER = struct.Struct(">2sI")
 def stream(payload: bytes, level: int) -> bytes:
     """Return the zlib stream of an envelope that holds one event."""
     event = {"type": "json", "version": 2, "sequence_number": 1, "payload": payload}
-    frame = {"type": "compressed", "version": 2, "frames": [event]}
-    wire = _core.lumberjack_encode([frame], level=level)
+    frame = {"type": "compressed", "version": 2, "frames": [event], "level": level}
+    wire = sansio.encode("lumberjack", [frame])
     kind, length = HEADER.unpack_from(wire)
     assert (kind, length) == (b"2C", len(wire) - HEADER.size)
     return wire[HEADER.size :]

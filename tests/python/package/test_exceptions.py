@@ -6,7 +6,7 @@ import pytest
 from ackline import exceptions as exc
 from ackline import relink
 from ackline.cli.values import with_dashes
-from ackline.sansio.lumberjack import Reader as Machine
+from ackline.sansio import Machine
 
 ERRORS = [
     exc.AcklineError("plain"),
@@ -49,7 +49,7 @@ def test_errors_derive_from_pythons_own():
 
 
 def test_a_protocol_error_names_its_option() -> None:
-    reader = Machine({"max_json_bytes": 4})
+    reader = Machine("lumberjack", "reader", max_json_bytes=4)
     with pytest.raises(exc.ProtocolError) as raised:
         reader.receive(0, b"2W\x00\x00\x00\x012J\x00\x00\x00\x01\x00\x00\x00\x05")
     assert raised.value.option == "max_json_bytes"

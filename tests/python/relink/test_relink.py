@@ -24,7 +24,7 @@ from ackline import (
     relink,
 )
 from ackline.exceptions import Unacknowledged
-from ackline.sansio import relink as bare_relink
+from ackline.sansio import Machine
 
 TIME = 20
 
@@ -294,9 +294,7 @@ def test_errors_name_options_as_python_does():
     assert "its max_part_bytes, its max_message_bytes or a quarter of its memory" in text
     assert "--" not in text
     sizes = {"connector_channel_id_size": 1, "listener_channel_id_size": 1}
-    options = {"role": "connector", "max_channels": 1}
-    bare = bare_relink.Link(options | sizes, epoch=1, link_id=1)
-    bare.attach(0, resumed=False)
+    bare = Machine("relink", "connector", start="established", max_channels=1, **sizes)
     hello = "110161000500000068656c6c6f000000"
     said = r"^2 channels are above 1 \(max_channels\) \(at byte 16 "
     with pytest.raises(ProtocolError, match=said):

@@ -40,6 +40,7 @@ pub(super) fn intake(
 pub(crate) const PROTOCOL: Protocol = Protocol {
     scheme: super::SCHEME,
     title: "bpmux",
+    description: &ackline_bpmux::Description,
     layouts: || vec![Arc::new(MessageLayout)],
     options: |options| &mut options.bpmux,
     endpoint: |url| Address::parse(url).map(|address| address.endpoint),

@@ -15,6 +15,7 @@ use crate::protocol::Protocol;
 pub(crate) const PROTOCOL: Protocol = Protocol {
     scheme: SCHEME,
     title: "Lumberjack",
+    description: &ackline_lumberjack::Description,
     layouts: || vec![Arc::new(EventLayout), Arc::new(InvalidLayout)],
     options: |options| &mut options.reader,
     endpoint: |url| Endpoint::parse(url).map_err(|error| error.to_string()),

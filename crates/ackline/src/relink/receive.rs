@@ -26,6 +26,7 @@ use crate::{ReceiverError, ReceiverOptions};
 pub(crate) const PROTOCOL: Protocol = Protocol {
     scheme: super::SCHEME,
     title: "Relink",
+    description: &ackline_relink::Description,
     layouts: || vec![Arc::new(MessageLayout)],
     options: |options| &mut options.relink,
     endpoint: |url| Target::parse(url).map(|target| target.endpoint),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::adapter;
+use ackline_bpmux::Description;
 use ackline_testkit::vectors;
 
 #[test]
@@ -10,6 +10,6 @@ fn every_vector_passes_at_every_split_point() {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/vectors");
     let mut printed = Vec::new();
     let folders = vectors::folders(&own);
-    let sound = vectors::run(&folders, &[&adapter::Bpmux], "rust", &mut printed).unwrap();
+    let sound = vectors::run(&folders, &[&Description], "rust", &mut printed).unwrap();
     assert!(sound, "{}", String::from_utf8_lossy(&printed));
 }

@@ -1,7 +1,5 @@
 //! The tests of this crate in one binary.
 
-#[path = "../common/adapter.rs"]
-mod adapter;
 #[path = "../common/wire.rs"]
 mod wire;
 

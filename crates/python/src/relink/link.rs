@@ -9,7 +9,6 @@ use ackline::relink::{ChannelId, Error, Event, Interest, Link, Mark, Marks, Ping
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
-use super::machines::state_name;
 use super::payload::{channel_of, messages, sequence_of};
 use super::raised::raised;
 use super::{RelinkMessage, RelinkReceipt};
@@ -398,7 +397,7 @@ impl RelinkLink {
             return Ok("closed");
         };
         let state = py.detach(|| link.driven().call(|session, _| session.state()));
-        Ok(state_name(state))
+        Ok(state.name())
     }
 
     #[getter]

@@ -1,77 +1,19 @@
 //! Keyword options from Python into the configurations of Relink's machines.
 
 use ackline::relink::{ConnectOptions, ListenOptions, PARAMETERS};
-use ackline_core::Sequence;
 use ackline_core::options::{Options as _, Uses};
-use ackline_relink::frame::{EndpointName, Parameters, Role};
-use ackline_relink::{ChannelId, EndpointConfig, Limits, LinkConfig, Side, StartChannel};
+use ackline_relink::EndpointConfig;
+use ackline_relink::frame::{EndpointName, Parameters};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::errors;
-use crate::options::{machine, refuse, set, set_all, value_of};
+use crate::options::{refuse, set, set_all, value_of};
 
 /// Sets a channel id size or a transaction flag; answers whether the option is one of them.
-pub(super) fn parameter(
-    parameters: &mut Parameters,
-    key: &str,
-    value: &Bound<'_, PyAny>,
-) -> PyResult<bool> {
+fn parameter(parameters: &mut Parameters, key: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
     let is_one = parameters.set(Uses::MACHINE, key, &value_of(value)?);
     is_one.map_err(|error| errors::option(key, &error))
-}
-
-/// Sets a limit of packets; answers whether the option is one.
-pub(super) fn limit(limits: &mut Limits, key: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let is_one = limits.set(Uses::MACHINE, key, &value_of(value)?);
-    is_one.map_err(|error| errors::option(key, &error))
-}
-
-/// The configuration of a bare link: timers that are not set are off.
-pub(super) fn bare_link(options: &Bound<'_, PyDict>) -> PyResult<LinkConfig> {
-    let mut config = LinkConfig::bare();
-    for key in machine(&mut config, options)? {
-        let value = options.get_item(&key)?;
-        let Some(value) = value else { continue };
-        match key.as_str() {
-            "role" => config.role = role(&key, value.extract()?)?,
-            "channels" => config.channels = start_channels(&value)?,
-            _ if parameter(&mut config.parameters, &key, &value)? => {}
-            _ => refuse(&[key])?,
-        }
-    }
-    Ok(config)
-}
-
-fn start_channels(value: &Bound<'_, PyAny>) -> PyResult<Vec<StartChannel>> {
-    let channels: Vec<(String, Vec<u8>, u32)> = value.extract()?;
-    let channels = channels.into_iter().map(|(side, channel, next)| {
-        Ok(StartChannel {
-            side: match side.as_str() {
-                "outgoing" => Side::Outgoing,
-                "incoming" => Side::Incoming,
-                _ => {
-                    let text = "a channel's side is \"outgoing\" or \"incoming\"";
-                    return Err(errors::usage("channels", text));
-                }
-            },
-            channel: ChannelId::from(channel.as_slice()),
-            next: Sequence(next),
-        })
-    });
-    channels.collect()
-}
-
-/// `connector` or `listener`.
-pub(super) fn role(option: &str, name: &str) -> PyResult<Role> {
-    match name {
-        "connector" => Ok(Role::Connector),
-        "listener" => Ok(Role::Listener),
-        _ => {
-            let text = format!("{option} is \"connector\" or \"listener\"");
-            Err(errors::usage(option, &text))
-        }
-    }
 }
 
 /// A name of up to 255 bytes.

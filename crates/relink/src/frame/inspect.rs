@@ -21,13 +21,21 @@ pub struct Inspector {
     context: Context,
     limits: Limits,
     next: Unit,
+    /// Whether this is a connection's direction: its units follow each other, and not all is shown of a packet
+    /// that is made to be long.
+    is_capture: bool,
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Unit {
+/// A unit of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// The version that either side sends first.
     Version,
+    /// The connector's request.
     Endpoint,
+    /// The listener's answer.
     Ident,
+    /// Packets.
     Packet,
 }
 
@@ -43,15 +51,32 @@ impl Inspector {
             } else {
                 Unit::Packet
             },
+            is_capture: true,
+        }
+    }
+
+    /// A reader of units of one kind, which shows all of each.
+    pub const fn of(unit: Unit, context: Context, limits: Limits) -> Self {
+        Self {
+            context,
+            limits,
+            next: unit,
+            is_capture: false,
+        }
+    }
+
+    fn go_on(&mut self, next: Unit) {
+        if self.is_capture {
+            self.next = next;
         }
     }
 
     fn version(&mut self, input: &mut BytesMut) -> Option<Inspected> {
         let Version(version) = Version::decode(input)?;
-        self.next = match self.context.from {
+        self.go_on(match self.context.from {
             Role::Connector => Unit::Endpoint,
             Role::Listener => Unit::Ident,
-        };
+        });
         let mut spans = Spans::new();
         spans.push(1, format!("version {version}"));
         spans.pad(ALIGNMENT);
@@ -64,7 +89,7 @@ impl Inspector {
         let Some(block) = EndpointBlock::decode(input)? else {
             return Ok(None);
         };
-        self.next = Unit::Packet;
+        self.go_on(Unit::Packet);
         let parameters = block.parameters;
         self.context.connector_channel_id_size = parameters.connector_channel_id_size;
         self.context.listener_channel_id_size = parameters.listener_channel_id_size;
@@ -103,7 +128,7 @@ impl Inspector {
 
     fn ident(&mut self, input: &mut BytesMut) -> Option<Inspected> {
         let Ident { epoch, link_id } = Ident::decode(input)?;
-        self.next = Unit::Packet;
+        self.go_on(Unit::Packet);
         let mut spans = Spans::new();
         spans.push(8, format!("epoch {epoch}"));
         spans.push(8, format!("link id {link_id}"));
@@ -119,7 +144,7 @@ impl Inspector {
         let (Some(first), Some(count)) = (input.first(), input.get(4..MULTICAST_IDS_AT)) else {
             return Ok(());
         };
-        if first & CHANNEL == 0 || first & MULTICAST == 0 {
+        if !self.is_capture || first & CHANNEL == 0 || first & MULTICAST == 0 {
             return Ok(());
         }
         let mut number = [0; 4];
@@ -147,7 +172,12 @@ impl Inspector {
         let Decoded::Whole { packet, .. } = decode(&self.context, &self.limits, &bytes)? else {
             return Ok(None);
         };
-        Ok(Some(shown(&packet, &bytes)))
+        let listed = if self.is_capture {
+            LISTED_IDS
+        } else {
+            usize::MAX
+        };
+        Ok(Some(shown(&packet, &bytes, listed)))
     }
 }
 
@@ -220,7 +250,7 @@ fn endpoint_spans(block: &EndpointBlock) -> Spans {
     spans
 }
 
-fn shown(packet: &Packet<'_>, bytes: &Bytes) -> Inspected {
+fn shown(packet: &Packet<'_>, bytes: &Bytes, listed: usize) -> Inspected {
     let (name, targets, body) = match packet {
         Packet::Nop => ("nop", None, None),
         Packet::Ping => ("ping", None, None),
@@ -233,7 +263,7 @@ fn shown(packet: &Packet<'_>, bytes: &Bytes) -> Inspected {
     let mut spans = Spans::new();
     if let (Some(targets), Some(body)) = (targets, body) {
         spans.push(HEADER_BYTES, header(body, bytes, targets.is_multicast()));
-        push_targets(targets, bytes, &mut members, &mut spans);
+        push_targets(targets, bytes, &mut members, &mut spans, listed);
         push_body(body, bytes, &mut members, &mut spans);
     } else if let Some(hint) = hint_in(packet, bytes) {
         spans.push(1, name);
@@ -294,6 +324,7 @@ fn push_targets(
     bytes: &Bytes,
     members: &mut Vec<(&'static str, Value)>,
     spans: &mut Spans,
+    listed: usize,
 ) {
     if targets.is_multicast() {
         spans.pad(4);
@@ -301,14 +332,14 @@ fn push_targets(
     }
     let ids: Vec<Bytes> = targets
         .iter()
-        .take(LISTED_IDS)
+        .take(listed)
         .map(|id| bytes.slice_ref(id))
         .collect();
     for id in &ids {
         spans.push(id.len(), "channel id");
     }
-    let listed = ids.iter().map(Bytes::len).sum();
-    let more = targets.as_bytes().len().saturating_sub(listed);
+    let shown = ids.iter().map(Bytes::len).sum();
+    let more = targets.as_bytes().len().saturating_sub(shown);
     spans.push(more, "more channel ids");
     members.push(("multicast", Value::Flag(targets.is_multicast())));
     if usize::try_from(targets.count()).is_ok_and(|count| count > ids.len()) {

@@ -1,7 +1,5 @@
 //! The tests of this crate in one binary.
 
-#[path = "../common/adapter.rs"]
-mod adapter;
 #[path = "../common/counting.rs"]
 mod counting;
 #[path = "../common/one_end.rs"]

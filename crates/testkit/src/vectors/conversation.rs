@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use ackline_core::described::{Described, Shape};
 use serde_json::{Map, Value};
 
+use super::machine::Endpoint;
 use super::{
-    CallError, End, Endpoint, Protocol, Wrong, agrees, bytes_of, cuts, known, list, object, plain,
-    to_hex,
+    CallError, End, Wrong, agrees, bytes_of, cuts, decode, known, list, object, plain, to_hex,
 };
 
 enum Stimulus {
@@ -66,7 +67,7 @@ enum Delivery {
 }
 
 pub(super) fn run_conversation(
-    protocol: &dyn Protocol,
+    protocol: &dyn Described,
     conversation: &Value,
     splits: &mut usize,
 ) -> Result<(), Wrong> {
@@ -86,11 +87,17 @@ pub(super) fn run_conversation(
     };
     let steps = parse(list(conversation.get("steps"), "steps")?)?;
     let deliver = |delivery| {
-        let endpoint = protocol
-            .endpoint(role, config)
+        let now = Instant::now();
+        let endpoint = Endpoint::open(protocol, role, config, now)
             .map_err(|came| Wrong::new("a config that is understood", came))?;
-        let context = protocol.output_context(role, config);
-        Run::new(protocol, endpoint, context).all(&steps, delivery)
+        let run = Run {
+            protocol,
+            endpoint,
+            context: output_context(protocol, role, config),
+            now,
+            reported: BTreeSet::new(),
+        };
+        run.all(&steps, delivery)
     };
     deliver(Delivery::Whole).map_err(|wrong| wrong.at(", whole"))?;
     *splits += 1;
@@ -106,6 +113,23 @@ pub(super) fn run_conversation(
         }
     }
     Ok(())
+}
+
+/// The context in which a role's output is decoded: the options of the config that a decoder has too, and the unit
+/// of a connection that is under way, which a description lists last.
+fn output_context(protocol: &dyn Described, role: &str, config: &Map<String, Value>) -> Value {
+    let mut context = Map::new();
+    for field in protocol.decoding().fields() {
+        if let ("unit", Shape::Word([.., unit])) = (field.name, field.shape) {
+            context.insert("unit".to_owned(), (*unit).into());
+        } else if let Some(value) = config.get(field.name) {
+            context.insert(field.name.to_owned(), value.clone());
+        }
+    }
+    if protocol.roles().len() > 1 {
+        context.insert("from".to_owned(), role.into());
+    }
+    context.into()
 }
 
 fn parse(steps: &[Value]) -> Result<Vec<Step>, Wrong> {
@@ -206,25 +230,15 @@ fn parse_expectation(map: &Map<String, Value>, expect: &mut Seen) -> Result<(), 
 
 /// One conversation in progress.
 struct Run<'a> {
-    protocol: &'a dyn Protocol,
-    endpoint: Box<dyn Endpoint>,
+    protocol: &'a dyn Described,
+    endpoint: Endpoint,
     context: Value,
     now: Instant,
     /// Connections whose end was seen.
     reported: BTreeSet<u64>,
 }
 
-impl<'a> Run<'a> {
-    fn new(protocol: &'a dyn Protocol, endpoint: Box<dyn Endpoint>, context: Value) -> Self {
-        Self {
-            protocol,
-            endpoint,
-            context,
-            now: Instant::now(),
-            reported: BTreeSet::new(),
-        }
-    }
-
+impl Run<'_> {
     fn all(mut self, steps: &[Step], delivery: Delivery) -> Result<(), Wrong> {
         let mut first = Seen::default();
         self.take(false, &mut first);
@@ -328,7 +342,7 @@ impl<'a> Run<'a> {
         };
         if let Some(frames) = &expect.transmit_frames {
             let bytes = came.transmit.get(&1).map_or(&[][..], Vec::as_slice);
-            let decoded = self.protocol.decode(&self.context, bytes);
+            let decoded = decode(self.protocol, &self.context, bytes);
             let expected = Value::Array(frames.clone());
             let sound = decoded.error.is_none() && decoded.rest == 0;
             if !sound || !agrees(&expected, &Value::Array(decoded.frames.clone())) {
