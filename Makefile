@@ -167,8 +167,10 @@ lint: setup ## Check formatting, clippy, ruff, mypy, stubtest, the modules that 
 	.ci/lint
 
 .PHONY: sync
-sync: $(VENV)/.stamp-tools ## Write the Python modules for threads from those for asyncio
+sync: setup ## Write all generated files: Python for threads, types of options and machines, the pages on options
 	@$(BIN)/python .ci/sync
+	@$(BIN)/python .ci/options
+	@$(BIN)/python .ci/sansio-types
 
 .PHONY: audit
 audit: ## Check dependencies: licences, bans, sources; known vulnerabilities from a local copy of RustSec's database

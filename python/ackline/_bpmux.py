@@ -50,7 +50,6 @@ __all__ = [
     "late",
     "least_one",
     "leave",
-    "options_of",
     "part_of",
     "reason",
     "refuse",
@@ -108,11 +107,6 @@ class Part:
 def part_of(taken: tuple[bytes, bool] | None) -> Part | None:
     """Returns the part that the native module has taken; None when no more come."""
     return None if taken is None else Part(*taken)
-
-
-def options_of(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Returns the arguments without the URL: the options."""
-    return {name: value for name, value in arguments.items() if name != "url"}
 
 
 def late(what: str, timeout: float | None) -> LinkTimeout:

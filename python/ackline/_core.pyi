@@ -632,7 +632,8 @@ def check_option(of: str, name: str, value: object) -> None:
 def option_table(of: str) -> list[dict[str, Any]]:
     """The options of ``receive``, or of a protocol's call such as ``relink.listen``.
 
-    Each has name, section, kind, off, default, help and words.
+    Each has name, section, kind, off, default, help, words, range (the smallest and the largest
+    number of a count or size, else None) and url: whether the query of a URL may set it.
     """
 
 def protocols() -> list[tuple[str, str]]:

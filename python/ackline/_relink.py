@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from ackline._closing import CLOSING_SECONDS, tell_loss
 from ackline._payloads import Payload, Payloads
@@ -25,7 +25,6 @@ __all__ = [
     "State",
     "batch_of",
     "handed_over",
-    "options_of",
 ]
 
 _MOST_MESSAGES = 1 << 31
@@ -392,11 +391,6 @@ class ListenerBase:
         if link is None and self._core.closed:
             raise LinkClosed("the listener is closed")
         return link
-
-
-def options_of(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Returns the arguments without the URL: the options."""
-    return {name: value for name, value in arguments.items() if name != "url"}
 
 
 def batch_of(payloads: Payloads) -> RelinkBatch:

@@ -5,8 +5,7 @@ Both ends are equal, whoever connected. For asyncio see `ackline.aio.bpmux`.
 """
 
 from collections.abc import Iterator
-from os import PathLike
-from typing import Literal
+from typing import Unpack
 
 from ackline._block import Block, Closing
 from ackline._bpmux import (
@@ -19,7 +18,6 @@ from ackline._bpmux import (
     Peer,
     late,
     least_one,
-    options_of,
     tell,
 )
 from ackline._bpmux_core import (
@@ -51,15 +49,20 @@ from ackline._bpmux_handles import (
 )
 from ackline._bpmux_serving import Serving, serve_each
 from ackline._deadline import deadline_in, left_until
+from ackline._options import BpmuxConnectOptions as ConnectOptions
+from ackline._options import BpmuxListenOptions as ListenOptions
 from ackline._payloads import Buffer
+from ackline._table import known, signed
 from ackline.exceptions import AcklineError, LinkClosed, LinkTimeout
 
 __all__ = [
+    "ConnectOptions",
     "Connection",
     "Context",
     "Credit",
     "Duplex",
     "Incoming",
+    "ListenOptions",
     "Listener",
     "OpenedDuplex",
     "OpenedSink",
@@ -75,164 +78,38 @@ __all__ = [
 ]
 
 
-def connect(  # noqa: PLR0913 (each is an option of its own)
-    url: str,
-    *,
-    connect_timeout: float = 10.0,
-    credit: Credit = "automatic",
-    credit_floor: int = 4 << 10,
-    credit_ceiling: int = 4 << 20,
-    credit_budget: int = 32 << 20,
-    chunk_size: int = 16 << 10,
-    send_bytes: int = 256 << 10,
-    ping_after: float | None = 11.0,
-    pong_timeout: float | None = 7.0,
-    chunk_receive_timeout: float | None = 30.0,
-    parts: bool = False,
-    max_payload_bytes: int = 16 << 20,
-    max_entities: int = 65_536,
-    max_requests: int = 65_536,
-    memory: int = 256 << 20,
-    ca: str | PathLike[str] | None = None,
-    crl: str | PathLike[str] | None = None,
-    cert: str | PathLike[str] | None = None,
-    key: str | PathLike[str] | None = None,
-    server_name: str | None = None,
-    token_file: str | PathLike[str] | None = None,
-) -> "Connection":
+@signed("bpmux.connect")
+def connect(url: str, **options: Unpack[ConnectOptions]) -> "Connection":
     """Connects.
 
     Args:
         url: ``bpmux://host:port``, ``bpmux+tls://host:port`` or ``bpmux+unix:///path``.
-        connect_timeout: Seconds to connect, with the handshake of TLS.
-        credit: The source of the peer's credit: the windows of this end, which follow the reader's
-            pace, or with ``manual`` `grant_credit` alone, on the top-level too.
-        credit_floor: Bytes of the smallest window, which each open sink, stream and duplex has.
-        credit_ceiling: Bytes of the largest window, at least those of the smallest.
-        credit_budget: Bytes that all windows of a connection may have above their floors.
-        chunk_size: Payload bytes of a chunk that is sent. A longer message goes in several chunks,
-            and others are sent between them.
-        send_bytes: Bytes that may wait for credit on one sink before `send` waits; a single larger
-            message is taken when nothing else waits. Messages are limited too: to one for every 64
-            bytes of this, and at least 1,024. Requests and openings on the top-level have the same
-            limits.
-        ping_after: Seconds of silence after which the peer is pinged; None is never.
-        pong_timeout: Seconds that this ping waits for its pong; then the connection is given up.
-        chunk_receive_timeout: Seconds that the rest of a chunk may stay away; None is for ever.
-        parts: Whether messages of sinks, streams and duplexes may come in parts, of any length: see
-            `Stream.receive_part`. Otherwise a message of more than `max_payload_bytes` ends the
-            connection.
-        max_payload_bytes: Bytes of one payload of the peer.
-        max_entities: Sinks, streams and duplexes that the peer may have open.
-        max_requests: Requests of the peer that may wait for their answer.
-        memory: Bytes of received payload that may be held: above it nothing more is read.
-        ca: A PEM file of certificates to trust; the system's without it. For ``+tls``, as below.
-        crl: A PEM file of revocation lists, at most 1 MiB; each certificate of the other end then
-            needs one of its issuer that has not expired.
-        cert: A PEM file with a certificate of our own.
-        key: A PEM file with its key.
-        server_name: The name in the listener's certificate, if it is not the URL's host.
-        token_file: A file with the token that this end is known by, one line of 16 to 255 visible
-            characters, for a listener with ``tokens_file``; read again when it changes.
+        options: See `ConnectOptions`. With ``credit="manual"`` the peer gets credit by
+            `Stream.grant_credit` alone, on the top-level too; with ``parts=True`` messages of any
+            length come by `Stream.receive_part`.
 
     Raises:
         UsageError: The URL or an option is not understood.
         TransportError: The listener could not be reached, or not be trusted.
     """
-    return _connected(bpmux_connect(url, options_of(locals())))
+    return _connected(bpmux_connect(url, known("bpmux.connect", options)))
 
 
-def listen(  # noqa: PLR0913 (each is an option of its own)
-    url: str,
-    *,
-    credit: Credit = "automatic",
-    credit_floor: int = 4 << 10,
-    credit_ceiling: int = 4 << 20,
-    credit_budget: int = 32 << 20,
-    chunk_size: int = 16 << 10,
-    send_bytes: int = 256 << 10,
-    ping_after: float | None = 11.0,
-    pong_timeout: float | None = 7.0,
-    chunk_receive_timeout: float | None = 30.0,
-    parts: bool = False,
-    max_payload_bytes: int = 16 << 20,
-    max_entities: int = 65_536,
-    max_requests: int = 65_536,
-    memory: int = 256 << 20,
-    handshake_timeout: float = 10.0,
-    first_byte_timeout: float | None = 10.0,
-    proxy_from: str | None = None,
-    allow: str | None = None,
-    max_connections: int = 10_000,
-    max_connections_per_address: int | None = None,
-    max_connection_age: float | None = None,
-    accept_rate: int | None = 1000,
-    max_bytes_per_second: int | None = None,
-    ca: str | PathLike[str] | None = None,
-    crl: str | PathLike[str] | None = None,
-    cert: str | PathLike[str] | None = None,
-    key: str | PathLike[str] | None = None,
-    client_auth: Literal["none", "optional", "required"] | None = None,
-    identity: Literal["subject", "san", "fingerprint"] | None = None,
-    tokens_file: str | PathLike[str] | None = None,
-) -> "Listener":
+@signed("bpmux.listen")
+def listen(url: str, **options: Unpack[ListenOptions]) -> "Listener":
     """Listens for connections.
 
     Returns at once; use it with ``with``.
 
     Args:
         url: As for `connect`; port 0 is any free one.
-        credit: The source of the peer's credit: the windows of this end, which follow the reader's
-            pace, or with ``manual`` `grant_credit` alone, on the top-level too.
-        credit_floor: Bytes of the smallest window, which each open sink, stream and duplex has.
-        credit_ceiling: Bytes of the largest window, at least those of the smallest.
-        credit_budget: Bytes that all windows of a connection may have above their floors.
-        chunk_size: Payload bytes of a chunk that is sent. A longer message goes in several chunks,
-            and others are sent between them.
-        send_bytes: Bytes that may wait for credit on one sink before `send` waits; a single larger
-            message is taken when nothing else waits. Messages are limited too: to one for every 64
-            bytes of this, and at least 1,024. Requests and openings on the top-level have the same
-            limits.
-        ping_after: Seconds of silence after which the peer is pinged; None is never.
-        pong_timeout: Seconds that this ping waits for its pong; then the connection is given up.
-        chunk_receive_timeout: Seconds that the rest of a chunk may stay away; None is for ever.
-        parts: Whether messages of sinks, streams and duplexes may come in parts, of any length: see
-            `Stream.receive_part`. Otherwise a message of more than `max_payload_bytes` ends the
-            connection.
-        max_payload_bytes: Bytes of one payload of the peer.
-        max_entities: Sinks, streams and duplexes that the peer may have open.
-        max_requests: Requests of the peer that may wait for their answer.
-        memory: Bytes of received payload of all connections that may be held.
-        handshake_timeout: Seconds for the handshake of TLS and a PROXY header.
-        first_byte_timeout: Seconds of silence of a new connection, where something must come
-            before the protocol; None is for ever.
-        proxy_from: Networks of proxies, such as ``10.0.0.0/8,127.0.0.1``: a PROXY header is
-            required from them and refused from everybody else.
-        allow: Networks that may connect, by their own addresses; None is everybody.
-        max_connections: Connections at once.
-        max_connections_per_address: Connections of one address (IPv6: of its /64), or of one
-            user on a Unix socket, at once; None is all but an eighth of them, 0 is all.
-        max_connection_age: Seconds (± 20 %) after which a connection is ended in good order: its
-            top-level is closed and cancelled here. None is off.
-        accept_rate: Connections accepted in a second; None is off.
-        max_bytes_per_second: Bytes that one peer may send: above it reading waits; None is off.
-        ca: A PEM file of certificates that issue the peers'. For ``+tls``, as all below; the files
-            are read again when they change.
-        crl: A PEM file of revocation lists, at most 1 MiB; each certificate of the other end then
-            needs one of its issuer that has not expired.
-        cert: A PEM file with this listener's certificate, then those between it and its root.
-        key: A PEM file with its key.
-        client_auth: Whether peers must have a certificate: required with `ca`, else none.
-        identity: The part of a certificate that its owner is known by: the subject with its issuer
-            (``subject``, the default), the alternative names (``san``) or the ``fingerprint``.
-        tokens_file: A file with a name and a token in each line: only peers that begin with one of
-            these tokens (`token_file`) are served, and are known by its name.
+        options: See `ListenOptions`.
 
     Raises:
         UsageError: The URL is not understood, or an option or file is wrong.
         TransportError: The address cannot be listened on.
     """
-    return Listener(BpmuxListener(url, options_of(locals())))
+    return Listener(BpmuxListener(url, known("bpmux.listen", options)))
 
 
 class Connection(Block, ConnectionBase):

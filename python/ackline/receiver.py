@@ -1,6 +1,5 @@
 """The receiver: listens, keeps what arrives in a spool, acknowledges what is durable."""
 
-import difflib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,6 +7,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from ackline import _core
+from ackline._table import nearest
 from ackline.exceptions import UsageError
 
 __all__ = ["OPTION_NAMES", "Receiver", "unknown_option"]
@@ -33,13 +33,8 @@ def unknown_option(name: str, prefix: str = "") -> UsageError:
         name: The name that was given, without `prefix`.
         prefix: What stands before the receiver's names where they were given.
     """
-    nearest = difflib.get_close_matches(name, OPTION_NAMES, n=1, cutoff=_NEAR)
-    hint = f" (did you mean {prefix}{nearest[0]}?)" if nearest else ""
+    hint = nearest(name, OPTION_NAMES, prefix)
     return UsageError(f"there is no option {prefix}{name} of a receiver{hint}")
-
-
-_NEAR: Final = 0.55
-"""How alike a misspelt name is to the one that was meant, from 0 to 1."""
 
 
 class Receiver:

@@ -65,6 +65,6 @@ pub use landing::{
 };
 pub use listening::Listening;
 #[cfg(feature = "spool")]
-pub use protocols::{described, layouts, protocol_titles, protocols, receiver_options};
+pub use protocols::{described, layouts, options_of, protocol_titles, protocols, receiver_options};
 #[cfg(feature = "spool")]
 pub use receiver::Receiver;

@@ -33,6 +33,10 @@ pub(crate) struct Protocol {
     pub(crate) layouts: fn() -> Vec<Arc<dyn Layout>>,
     /// Its own options of a receiver, which a URL may set too.
     pub(crate) options: fn(&mut ReceiverOptions) -> &mut dyn Options,
+    /// The options of its `connect`, with their defaults.
+    pub(crate) connect: fn() -> Box<dyn Options>,
+    /// The options of its `listen`, with their defaults.
+    pub(crate) listen: fn() -> Box<dyn Options>,
     /// The endpoint of a URL; an error is a sentence.
     pub(crate) endpoint: fn(&str) -> Result<Endpoint, String>,
     /// Whether a peer may wait for us before it sends anything.

@@ -1,7 +1,7 @@
 //! The one table of protocols: a new one adds its entry, and nothing else changes here.
 
 use ackline_core::described::Described;
-use ackline_core::options::{OptionRow, Options as _, Uses};
+use ackline_core::options::{OptionRow, Options, Uses};
 use ackline_link::Endpoint;
 use ackline_spool::Layouts;
 
@@ -53,6 +53,21 @@ pub fn receiver_options() -> Vec<(&'static str, Vec<OptionRow>)> {
         rows.retain(|row| row.spec.uses.has(Uses::RECEIVE));
     }
     sections
+}
+
+/// The options of a call by its name, with their defaults: `receive`, or a protocol's such as `relink.listen`; `None` for
+/// another name.
+pub fn options_of(call: &str) -> Option<(Uses, Box<dyn Options>)> {
+    if call == "receive" {
+        return Some((Uses::RECEIVE, Box::new(ReceiverOptions::default())));
+    }
+    let (scheme, call) = call.split_once('.')?;
+    let protocol = PROTOCOLS.iter().find(|one| one.scheme == scheme)?;
+    match call {
+        "connect" => Some((Uses::CONNECT, (protocol.connect)())),
+        "listen" => Some((Uses::LISTEN, (protocol.listen)())),
+        _ => None,
+    }
 }
 
 /// Every layout a spool of ours may hold.

@@ -158,10 +158,23 @@ impl OptionSpec {
         }
     }
 
-    /// One or a few sentences of help.
+    /// One or a few sentences of help. A link to an item of Rust, such as ``[`Link::told`](super::Link::told)``, is the name
+    /// as Python has it: `` `Link.told` ``.
     pub fn help(&self) -> String {
         let words: Vec<_> = self.help.split_whitespace().collect();
-        words.join(" ")
+        let words = words.join(" ");
+        let mut parts = words.split("[`");
+        let mut help = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            match part.split_once("`](") {
+                Some((name, rest)) => {
+                    let behind = rest.split_once(')').map_or("", |(_, behind)| behind);
+                    help += &format!("`{}`{behind}", name.replace("::", "."));
+                }
+                None => help += &format!("[`{part}"),
+            }
+        }
+        help
     }
 }
 

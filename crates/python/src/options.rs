@@ -4,9 +4,7 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ackline::lumberjack::{ListenerOptions, SenderOptions};
-use ackline::{bpmux, relink};
-use ackline_core::options::{OptionKind, OptionValue, Options, Uses};
+use ackline_core::options::{OptionKind, OptionRow, OptionValue, Options, Uses};
 use ackline_link::Endpoint;
 use ackline_link::tls::TlsOptions;
 use pyo3::prelude::*;
@@ -14,71 +12,51 @@ use pyo3::types::{PyBool, PyDict, PyList, PyTuple};
 
 use crate::{errors, runtime};
 
+/// The table of a call such as `relink.listen`.
+fn table(of: &str) -> PyResult<(Uses, Box<dyn Options>)> {
+    let found = ackline::options_of(of);
+    found.ok_or_else(|| errors::usage("of", &format!("there are no options of {of:?}")))
+}
+
 /// The options of `receive`, or of a protocol's `connect` or `listen` such as `relink.listen`, each as a dict.
 #[pyfunction]
 pub(crate) fn option_table(py: Python<'_>, of: &str) -> PyResult<Py<PyList>> {
-    let (uses, sections) = match of {
-        "receive" => (Uses::RECEIVE, ackline::receiver_options()),
-        "lumberjack.connect" => (Uses::CONNECT, vec![("", SenderOptions::default().rows())]),
-        "lumberjack.listen" => (Uses::LISTEN, vec![("", ListenerOptions::default().rows())]),
-        "relink.connect" => (
-            Uses::CONNECT,
-            vec![("", relink::ConnectOptions::default().rows())],
-        ),
-        "relink.listen" => (
-            Uses::LISTEN,
-            vec![("", relink::ListenOptions::default().rows())],
-        ),
-        "bpmux.connect" => (
-            Uses::CONNECT,
-            vec![("", bpmux::ConnectOptions::default().rows())],
-        ),
-        "bpmux.listen" => (
-            Uses::LISTEN,
-            vec![("", bpmux::ListenOptions::default().rows())],
-        ),
-        _ => {
-            return Err(errors::usage(
-                "of",
-                &format!("there are no options of {of:?}"),
-            ));
-        }
+    let (uses, options) = table(of)?;
+    let sections = match of {
+        "receive" => ackline::receiver_options(),
+        _ => vec![("", options.rows())],
     };
     let all = PyList::empty(py);
     for (section, rows) in sections {
         for row in rows.into_iter().filter(|row| row.spec.uses.has(uses)) {
-            let dict = PyDict::new(py);
-            dict.set_item("name", row.spec.name)?;
-            dict.set_item("section", section)?;
-            dict.set_item("kind", row.spec.kind.name())?;
-            dict.set_item("off", row.spec.off)?;
-            dict.set_item("default", row.value)?;
-            dict.set_item("help", row.spec.help())?;
-            let words = match row.spec.kind {
-                OptionKind::Word(words) => words,
-                _ => &[],
-            };
-            dict.set_item("words", PyTuple::new(py, words)?)?;
-            all.append(dict)?;
+            all.append(row_dict(py, section, &row)?)?;
         }
     }
     Ok(all.unbind())
 }
 
+fn row_dict<'py>(py: Python<'py>, section: &str, row: &OptionRow) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("name", row.spec.name)?;
+    dict.set_item("section", section)?;
+    dict.set_item("kind", row.spec.kind.name())?;
+    dict.set_item("off", row.spec.off)?;
+    dict.set_item("default", &row.value)?;
+    dict.set_item("help", row.spec.help())?;
+    let words = match row.spec.kind {
+        OptionKind::Word(words) => words,
+        _ => &[],
+    };
+    dict.set_item("words", PyTuple::new(py, words)?)?;
+    dict.set_item("range", row.spec.kind.range())?;
+    dict.set_item("url", row.spec.uses.has(Uses::URL))?;
+    Ok(dict)
+}
+
 /// Raises if an option of a table does not take `value`.
 #[pyfunction]
 pub(crate) fn check_option(of: &str, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
-    let (uses, mut options): (_, Box<dyn Options>) = match of {
-        "receive" => (Uses::RECEIVE, Box::new(ackline::ReceiverOptions::default())),
-        "lumberjack.connect" => (Uses::CONNECT, Box::new(SenderOptions::default())),
-        "bpmux.listen" => (Uses::LISTEN, Box::new(bpmux::ListenOptions::default())),
-        _ => {
-            return Err(errors::usage(
-                "of",
-                &format!("there are no options of {of:?}"),
-            ));
-        }
-    };
+    let (uses, mut options) = table(of)?;
     let is_known = options.set(uses, name, &value_of(value)?);
     if is_known.map_err(|error| errors::option(name, &error))? {
         return Ok(());

@@ -5,8 +5,7 @@ For threads see `ackline.lumberjack`.
 
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
-from os import PathLike
-from typing import Literal, Self
+from typing import Literal, Self, Unpack
 
 from ackline._closing import CLOSING_SECONDS, tell_loss
 from ackline._core import LumberjackBatch, LumberjackListener, LumberjackSender
@@ -23,14 +22,19 @@ from ackline._lumberjack import (
     lost_at_end,
     urls,
 )
+from ackline._options import LumberjackConnectOptions as ConnectOptions
+from ackline._options import LumberjackListenOptions as ListenOptions
+from ackline._table import known, signed
 from ackline.aio._block import Closing
 from ackline.aio._wait import Connecting, ready
 from ackline.exceptions import LinkClosed, LinkTimeout
 
 __all__ = [
     "ArrowArray",
+    "ConnectOptions",
     "Event",
     "Events",
+    "ListenOptions",
     "Listener",
     "Unacked",
     "Window",
@@ -41,41 +45,8 @@ __all__ = [
 ]
 
 
-def listen(  # noqa: PLR0913 (each is a limit of its own)
-    url: str,
-    *,
-    memory: int = 256 << 20,
-    max_window_events: int = 65_536,
-    max_json_bytes: int = 16 << 20,
-    max_data_bytes: int = 16 << 20,
-    max_compressed_bytes: int = 32 << 20,
-    max_inflated_bytes: int = 100 << 20,
-    max_pairs: int = 1024,
-    max_field_bytes: int = 1 << 20,
-    max_window_bytes: int = 256 << 20,
-    max_unacked_windows: int = 64,
-    keepalive: float | None = 3.0,
-    tail_idle: float | None = None,
-    stall_timeout: float | None = 30.0,
-    idle_timeout: float | None = 900.0,
-    first_byte_timeout: float | None = 10.0,
-    no_window: Literal["accept", "refuse"] = "accept",
-    proxy_from: str | None = None,
-    allow: str | None = None,
-    max_connections: int = 10_000,
-    max_connections_per_address: int | None = None,
-    max_connection_age: float | None = None,
-    accept_rate: int | None = 1000,
-    max_bytes_per_second: int | None = None,
-    handshake_timeout: float = 10.0,
-    ca: str | PathLike[str] | None = None,
-    crl: str | PathLike[str] | None = None,
-    cert: str | PathLike[str] | None = None,
-    key: str | PathLike[str] | None = None,
-    client_auth: Literal["none", "optional", "required"] | None = None,
-    identity: Literal["subject", "san", "fingerprint"] | None = None,
-    tokens_file: str | PathLike[str] | None = None,
-) -> "Listener":
+@signed("lumberjack.listen")
+def listen(url: str, **options: Unpack[ListenOptions]) -> "Listener":
     """Listens for senders of Lumberjack v1 and v2.
 
     Returns at once; use it with ``async with``.
@@ -83,52 +54,13 @@ def listen(  # noqa: PLR0913 (each is a limit of its own)
     Args:
         url: Such as ``lumberjack://127.0.0.1:5044``, ``lumberjack+tls://0.0.0.0:5044`` or
             ``lumberjack+unix:///run/x.sock``; port 0 is allowed.
-        memory: Bytes of unacknowledged input over all connections: above it reading waits.
-        max_window_events: Events in a window.
-        max_json_bytes: Bytes of a JSON event.
-        max_data_bytes: Bytes of a key-value event.
-        max_compressed_bytes: Bytes of a compressed frame.
-        max_inflated_bytes: Bytes that a compressed frame may inflate to.
-        max_pairs: Pairs in a key-value event.
-        max_field_bytes: Bytes of a key or value.
-        max_window_bytes: Bytes of a window on the wire.
-        max_unacked_windows: Windows of one connection that wait for `Window.ack`: above it reading
-            waits.
-        keepalive: Seconds between keepalives to a v2 sender whose window waits; None is off.
-        tail_idle: Seconds of silence after which a part of a v1 window is handed on; None is off.
-        stall_timeout: Seconds without a byte inside a frame or window; None is off.
-        idle_timeout: Seconds between windows after which a connection is ended; None is off.
-        first_byte_timeout: Seconds until a new connection's first byte; None is off.
-        no_window: Whether events before any window frame are accepted, each as a window of its own.
-        proxy_from: Networks of proxies, such as ``10.0.0.0/8,127.0.0.1``: a PROXY header is
-            required from them and refused from everybody else.
-        allow: Networks of senders, by their own addresses; None is everybody.
-        max_connections: Connections at once.
-        max_connections_per_address: Connections of one address (IPv6: of its /64), or of one
-            user on a Unix socket, at once; None is all but an eighth of them, 0 is all.
-        max_connection_age: Seconds (± 20 %) after which a connection ends, when the window that has
-            begun is acknowledged; None is off.
-        accept_rate: Connections accepted in a second; None is off.
-        max_bytes_per_second: Bytes that one sender may send: above it reading waits; None is off.
-        handshake_timeout: Seconds for a PROXY header, and for a handshake of TLS.
-        ca: A PEM file of certificates that issue the senders'. For ``+tls``, as all below, where
-            the URL's query leaves them open; the files are read again when they change.
-        crl: A PEM file of revocation lists, at most 1 MiB; each certificate of the other end then
-            needs one of its issuer that has not expired.
-        cert: A PEM file with this listener's certificate, then those between it and its root.
-        key: A PEM file with its key.
-        client_auth: Whether senders must have a certificate: required with `ca`, else none.
-        identity: The part of a certificate that its owner is known by: the subject with its issuer
-            (``subject``, the default), the alternative names (``san``) or the ``fingerprint``.
-        tokens_file: A file with a name and a token in each line: only peers that begin with one of
-            these tokens (`token_file`) are served, and are known by its name.
+        options: See `ListenOptions`.
 
     Raises:
         UsageError: The URL is not understood, or an option or file is wrong.
         TransportError: The address cannot be listened on.
     """
-    options = {name: value for name, value in locals().items() if name != "url"}
-    return Listener(LumberjackListener(url, options))
+    return Listener(LumberjackListener(url, known("lumberjack.listen", options)))
 
 
 class Listener(Closing, ListenerBase):
@@ -188,35 +120,8 @@ class Listener(Closing, ListenerBase):
         self._core.abort()
 
 
-def connect(  # noqa: PLR0913 (each is an option of its own)
-    url: str | Sequence[str],
-    *,
-    timeout: float = 10.0,
-    version: Literal[1, 2] = 2,
-    compression: int | None = 3,
-    batch_events: int = 2048,
-    batch_bytes: int = 4 << 20,
-    buffer_events: int = 65_536,
-    buffer_bytes: int = 64 << 20,
-    max_in_flight: int = 2,
-    max_in_flight_events: int | None = None,
-    max_in_flight_bytes: int | None = None,
-    slow_start: int | None = None,
-    cumulative: bool = False,
-    accept_count_acks: bool = False,
-    read_timeout: float | None = 30.0,
-    progress_timeout: float | None = 300.0,
-    backoff_min: float = 1.0,
-    backoff_max: float = 60.0,
-    ttl: float | None = None,
-    receipts: int = 0,
-    ca: str | PathLike[str] | None = None,
-    crl: str | PathLike[str] | None = None,
-    cert: str | PathLike[str] | None = None,
-    key: str | PathLike[str] | None = None,
-    server_name: str | None = None,
-    token_file: str | PathLike[str] | None = None,
-) -> Connecting["Writer"]:
+@signed("lumberjack.connect")
+def connect(url: str | Sequence[str], **options: Unpack[ConnectOptions]) -> Connecting["Writer"]:
     """Connects to one receiver or several.
 
     ``await`` it, or use it with ``async with``.
@@ -224,42 +129,13 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
     Args:
         url: Such as ``lumberjack://127.0.0.1:5044``, also ``+tls`` or ``+unix``; several as a list
             or separated by commas, as are the hosts of one. Events go to whichever takes them.
-        timeout: Seconds that one attempt to connect may take.
-        version: The protocol's version.
-        compression: The zlib level, 0 to 9; 0 and None send plain frames.
-        batch_events: Events in a window.
-        batch_bytes: Bytes in a window, before compression; a larger event goes alone.
-        buffer_events: Events accepted and not acknowledged, over all hosts.
-        buffer_bytes: Their bytes.
-        max_in_flight: Windows sent to a host and not acknowledged.
-        max_in_flight_events: Events sent to a host and not acknowledged; None is off.
-        max_in_flight_bytes: Their bytes; None is off.
-        slow_start: Events in the first window, from which windows grow by half with each one that
-            is acknowledged and shrink to half with each connection lost (10 is usual); None is off.
-        cumulative: Number events on and on instead of from 1 in each window.
-        accept_count_acks: With `cumulative`, also take the number of events for an acknowledgement.
-        read_timeout: Seconds without a byte while something is in flight; None is off.
-        progress_timeout: Seconds without a growing acknowledgement; None is off.
-        backoff_min: The longest first wait, in seconds, before a failed host is tried again.
-        backoff_max: The longest wait of all.
-        ttl: Seconds, a fifth more or less, after which a connection is drained and made anew, so
-            that names are resolved again; None keeps it.
-        receipts: Windows whose receipts are kept until `Writer.receipts` takes them.
-        ca: A PEM file of certificates to trust; the system's without it. For ``+tls``, as below.
-        crl: A PEM file of revocation lists, at most 1 MiB; each certificate of the other end then
-            needs one of its issuer that has not expired.
-        cert: A PEM file with a certificate of our own.
-        key: A PEM file with its key.
-        server_name: The name in the server's certificate, if it is not the URL's host.
-        token_file: A file with the token that this end is known by, one line of 16 to 255 visible
-            characters, for a listener with ``tokens_file``; read again when it changes.
+        options: See `ConnectOptions`.
 
     Raises:
         UsageError: A URL or an option is not understood.
         TransportError: No host could be reached.
     """
-    options = {name: value for name, value in locals().items() if name not in {"url", "timeout"}}
-    writer = Writer(LumberjackSender(urls(url), {"connect_timeout": timeout} | options))
+    writer = Writer(LumberjackSender(urls(url), known("lumberjack.connect", options)))
     return Connecting(writer._connected)  # noqa: SLF001 (its own other half)
 
 

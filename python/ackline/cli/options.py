@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ackline import _core, _values
+from ackline._table import value_of
 
 __all__ = ["Option", "check_option", "options_of", "receiver_options", "values_of", "with_options"]
 
@@ -52,8 +53,16 @@ def options_of(what: str) -> list[Option]:
         found.setdefault(row["name"], row)
         sections.setdefault(row["name"], []).append(row["section"])
     return [
-        Option(**{**row, "words": tuple(row["words"]), "sections": tuple(sections[name])})
-        for name, row in ((name, _without_section(row)) for name, row in found.items())
+        Option(
+            name,
+            row["kind"],
+            row["off"],
+            row["default"],
+            row["help"],
+            tuple(row["words"]),
+            tuple(sections[name]),
+        )
+        for name, row in found.items()
     ]
 
 
@@ -111,19 +120,11 @@ def values_of(
         value = given.get(option.name)
         if value is not None:
             _core.check_option(what, option.name, value)
-        values[option.name] = _value(option, option.default if value is None else value)
+        text = option.default if value is None else value
+        values[option.name] = (
+            text if isinstance(text, bool) else value_of({"kind": option.kind}, text)
+        )
     return values
-
-
-def _value(option: Option, value: str | bool) -> str | float | None:  # noqa: FBT001 (as given)
-    if option.kind == "flag":
-        return value in {True, "true"}
-    text = str(value)
-    if text in {"", "off"}:
-        return None
-    if option.kind == "time":
-        return (_values.milliseconds(text) or 0) / 1000
-    return _values.size(text) if option.kind in {"bytes", "count"} else text
 
 
 def check_option(what: str, name: str, text: str | None) -> int:
@@ -165,7 +166,3 @@ def _parameter(option: Option, default: str) -> inspect.Parameter:
         default=None,
         annotation=Annotated[kind, told],
     )
-
-
-def _without_section(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name != "section"}

@@ -598,8 +598,8 @@ def test_send_speaks_tls_with_the_options_that_the_url_leaves_open(tmp_path, rec
 
 def test_send_has_every_option_of_connect_by_its_name():
     of_connect = set(inspect.signature(lumberjack.connect).parameters)
-    # A command reads no receipts; its url and timeout are its own.
-    assert of_connect - {"receipts"} <= set(inspect.signature(send).parameters)
+    # A command reads no receipts; its url and its timeout for connecting are its own.
+    assert of_connect - {"receipts", "connect_timeout"} <= set(inspect.signature(send).parameters)
 
 
 def test_send_numbers_events_as_it_is_told(tmp_path, receiver):

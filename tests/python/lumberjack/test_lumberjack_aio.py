@@ -62,7 +62,7 @@ async def test_timeouts_and_unreachable_addresses_are_errors():
         with pytest.raises(LinkTimeout):
             await listener.receive(timeout=0.01)
     with pytest.raises(TransportError):
-        await lumberjack.connect(url, timeout=5)
+        await lumberjack.connect(url, connect_timeout=5)
 
 
 async def test_a_cancelled_send_loses_nothing_and_sends_nothing_twice():

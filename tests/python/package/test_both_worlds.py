@@ -6,6 +6,7 @@ import socket
 import time
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from typing import is_typeddict
 
 import pytest
 
@@ -38,7 +39,9 @@ def members(module):
         one = getattr(module, name)
         if inspect.isfunction(one):
             found[name] = parameters(one)
-        if inspect.isclass(one):
+        if is_typeddict(one):
+            found[name] = one
+        elif inspect.isclass(one):
             for own_name in dir(one):
                 key = OF_ASYNCIO.get(own_name, own_name)
                 if key.startswith("_") and key not in OF_ASYNCIO.values():

@@ -215,8 +215,9 @@ def test_the_systems_roots_are_trusted_where_no_ca_is_given(pki, own, events):
 def test_a_server_of_another_name_or_authority_is_not_sent_to(pki, own, tmp_path):
     for query in [f"ca={pki.ca}&server_name=other", f"ca={Pki(tmp_path).ca}"]:
         server = Server(pki.server(VERSIONS[1], own))
+        url = f"lumberjack+tls://127.0.0.1:{server.port}?{query}"
         with pytest.raises(TransportError, match="certificate is not accepted"):
-            lumberjack.connect(f"lumberjack+tls://127.0.0.1:{server.port}?{query}", timeout=5.0)
+            lumberjack.connect(url, connect_timeout=5.0)
         server.thread.join(DEADLINE)
         assert server.received == b""
 

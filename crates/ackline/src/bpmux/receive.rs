@@ -43,6 +43,8 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     description: &ackline_bpmux::Description,
     layouts: || vec![Arc::new(MessageLayout)],
     options: |options| &mut options.bpmux,
+    connect: || Box::new(super::ConnectOptions::default()),
+    listen: || Box::new(super::ListenOptions::default()),
     endpoint: |url| Address::parse(url).map(|address| address.endpoint),
     waits: true,
     has_names: false,

@@ -18,6 +18,8 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     description: &ackline_lumberjack::Description,
     layouts: || vec![Arc::new(EventLayout), Arc::new(InvalidLayout)],
     options: |options| &mut options.reader,
+    connect: || Box::new(super::SenderOptions::default()),
+    listen: || Box::new(super::ListenerOptions::default()),
     endpoint: |url| Endpoint::parse(url).map_err(|error| error.to_string()),
     waits: false,
     has_names: false,

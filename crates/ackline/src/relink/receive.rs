@@ -29,6 +29,8 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     description: &ackline_relink::Description,
     layouts: || vec![Arc::new(MessageLayout)],
     options: |options| &mut options.relink,
+    connect: || Box::new(super::ConnectOptions::default()),
+    listen: || Box::new(super::ListenOptions::default()),
     endpoint: |url| Target::parse(url).map(|target| target.endpoint),
     waits: false,
     has_names: true,

@@ -109,6 +109,16 @@ impl OptionKind {
         }
     }
 
+    /// The smallest and the largest number of a count or a size.
+    pub const fn range(&self) -> Option<(u64, u64)> {
+        match *self {
+            Self::Count { least, most, .. } | Self::Bytes { least, most, .. } => {
+                Some((least, most))
+            }
+            _ => None,
+        }
+    }
+
     /// The same kind, where 0 switches the option off.
     #[must_use]
     pub const fn or_zero(self) -> Self {
