@@ -88,16 +88,16 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
 
     Args:
         url: Such as ``relink://127.0.0.1:7000/orders``, ``relink+tls://host:7000/orders`` or
-            ``relink+unix:///run/x.sock?endpoint=orders``; its query may set the four parameters;
-            a keyword beside it that is not the default must say the same.
+            ``relink+unix:///run/x.sock?endpoint=orders``; its query may set the four parameters of
+            channel ids and transactions; a keyword that is not the default must then agree with it.
         timeout: Seconds for the first connection: until they have passed, a listener that cannot be
             reached or that ends the handshake is tried again. None is one attempt.
         connect_timeout: Seconds that one attempt to connect may take.
         connector_channel_id_size: Bytes of the ids of this end's channels; 0 is one channel alone.
-            These four must be the same at the listener's endpoint.
+            This and the next three must be the same at the listener's endpoint.
         listener_channel_id_size: Bytes of the ids of the listener's channels.
         connector_transactions: Whether this end's messages are committed and rolled back.
-        listener_transactions: Whether the listener's messages are.
+        listener_transactions: Whether the listener's messages are committed and rolled back.
         reconnect_max: The longest wait between two attempts to connect again, in seconds; the first
             one is made at once.
         lost_after: Seconds without a transport after which this end gives the link up; None is
@@ -105,14 +105,14 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
         stuck_after: Connections in a row that may end soon with nothing received and nothing
             acknowledged, before this end gives the link up; None is never. The listener may refuse
             a message, such as one above its limits: the protocol has no packet that says so.
-        wants_hints: Whether the listener is asked for its limits, see `Link.told`; one that is no
-            Ackline ignores that.
+        wants_hints: Whether the listener is asked for its limits, see `Link.told`; a listener that
+            is not Ackline ignores that.
         send_window: Messages of one channel that may wait for their acknowledgement as consumed.
         receive_window: Messages of one channel that may be delivered here and not consumed; a peer
             that sends one more breaks a limit.
         send_bytes: Payload bytes sent on a link that may wait for their acknowledgement.
         ack_window: Consumed messages of one channel that are acknowledged at once.
-        ack_delay: Seconds that fewer of them wait for more.
+        ack_delay: Seconds that fewer consumed messages wait for more to be acknowledged with.
         ping_after: Seconds of silence after which a ping goes out; None is never.
         pong_timeout: Seconds that a ping waits for its pong; then the transport is given up, not
             the link. None is for ever.
@@ -122,8 +122,8 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
         max_message_parts: Parts in a message of the peer's.
         max_part_bytes: Bytes of one part.
         max_message_bytes: Bytes of all parts of a message.
-        max_multicast_bytes: Bytes that one packet for several channels may come to: those of its
-            message, times its channels. A message of this end to more goes out in several packets.
+        max_multicast_bytes: Bytes of one packet for several channels: those of its message, times
+            its channels. A larger message of this end goes out in several packets.
         memory: Bytes of received messages that may be held: above it reading waits.
         handshake_timeout: Seconds for the handshakes of TLS and of the protocol.
         state: The directory in which the link is kept, so that it survives this process: it goes on
@@ -167,7 +167,7 @@ def adopt(  # noqa: PLR0913 (each is an option of its own)
 
     When this returns, the listener has said that it still has the link and its messages. Nothing
     else can be sent on their channels before they are consumed. One process at a time may go on
-    with a link: of two, the listener serves the later one.
+    with a link: if two do, the listener serves the later one.
 
     Args:
         url: The listener, as for `connect`.
@@ -256,9 +256,9 @@ def listen(  # noqa: PLR0913 (each is an option of its own)
         connector_channel_id_size: Bytes of the ids of the connectors' channels.
         listener_channel_id_size: Bytes of the ids of this end's channels.
         connector_transactions: Whether the connectors' messages are committed and rolled back.
-        listener_transactions: Whether this end's messages are.
-        endpoints: Further endpoints at the same address: for each name those of the four parameters
-            above that differ from 4 bytes without transactions.
+        listener_transactions: Whether this end's messages are committed and rolled back.
+        endpoints: Further endpoints at the same address: for each name, those of the four
+            parameters above that differ from their defaults (4 bytes, no transactions).
         orphan_after: Seconds that a link without a transport is kept; then it is lost.
         max_links: Links at once, with and without a transport.
         bind_identity: Whether a link that was made with a certificate belongs to its identity.
@@ -267,7 +267,7 @@ def listen(  # noqa: PLR0913 (each is an option of its own)
             that sends one more breaks a limit.
         send_bytes: Payload bytes sent on a link that may wait for their acknowledgement.
         ack_window: Consumed messages of one channel that are acknowledged at once.
-        ack_delay: Seconds that fewer of them wait for more.
+        ack_delay: Seconds that fewer consumed messages wait for more to be acknowledged with.
         ping_after: Seconds of silence after which a ping goes out; None is never.
         pong_timeout: Seconds that a ping waits for its pong; then the transport is given up, not
             the link. None is for ever.
@@ -277,8 +277,8 @@ def listen(  # noqa: PLR0913 (each is an option of its own)
         max_message_parts: Parts in a message of the peer's.
         max_part_bytes: Bytes of one part.
         max_message_bytes: Bytes of all parts of a message.
-        max_multicast_bytes: Bytes that one packet for several channels may come to: those of its
-            message, times its channels. A message of this end to more goes out in several packets.
+        max_multicast_bytes: Bytes of one packet for several channels: those of its message, times
+            its channels. A larger message of this end goes out in several packets.
         memory: Bytes of received messages that may be held: above it reading waits.
         handshake_timeout: Seconds for the handshakes of TLS and of the protocol.
         first_byte_timeout: Seconds of silence of a new connection; None is for ever.
@@ -289,7 +289,8 @@ def listen(  # noqa: PLR0913 (each is an option of its own)
         allow: Networks of connectors, by their own addresses; None is everybody.
         max_connections: Connections at once.
         max_connections_per_address: Connections of one address (IPv6: of its /64), or of one
-            user on a Unix socket, at once; None is all but an eighth of them, 0 is all.
+            user on a Unix socket, at once; None is all but an eighth of `max_connections`, 0 is
+            all.
         max_connection_age: Seconds (± 20 %) after which a connection ends; its link goes on with
             the next one. None is off.
         accept_rate: Connections accepted in a second; None is off.

@@ -105,7 +105,8 @@ def listen(  # noqa: PLR0913 (each is a limit of its own)
         allow: Networks of senders, by their own addresses; None is everybody.
         max_connections: Connections at once.
         max_connections_per_address: Connections of one address (IPv6: of its /64), or of one
-            user on a Unix socket, at once; None is all but an eighth of them, 0 is all.
+            user on a Unix socket, at once; None is all but an eighth of `max_connections`, 0 is
+            all.
         max_connection_age: Seconds (± 20 %) after which a connection ends, when the window that has
             begun is acknowledged; None is off.
         accept_rate: Connections accepted in a second; None is off.
@@ -136,7 +137,7 @@ class Listener(Closing, ListenerBase):
 
     A window is acknowledged by `Window.ack`, when its events are safe: until then its sender keeps
     them. Windows that are not acknowledged when the listener closes are sent again. A receive that
-    is cancelled loses no window: the next one returns it.
+    is cancelled loses no window: the next receive returns it.
 
     Example:
         >>> async with listen("lumberjack://127.0.0.1:5044") as listener:  # doctest: +SKIP
@@ -177,7 +178,7 @@ class Listener(Closing, ListenerBase):
             return
 
     async def close(self, *, timeout: float = 1.0) -> None:
-        """Accepts no more, sends the acknowledgements that were given, ends every connection.
+        """Accepts no more, sends the acknowledgements that were given, and ends every connection.
 
         Args:
             timeout: Seconds to wait for the senders to end; then they are cut off.
@@ -223,27 +224,29 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
 
     Args:
         url: Such as ``lumberjack://127.0.0.1:5044``, also ``+tls`` or ``+unix``; several as a list
-            or separated by commas, as are the hosts of one. Events go to whichever takes them.
+            or separated by commas, like several hosts of one URL. Events go to any host that takes
+            them.
         timeout: Seconds that one attempt to connect may take.
         version: The protocol's version.
         compression: The zlib level, 0 to 9; 0 and None send plain frames.
         batch_events: Events in a window.
         batch_bytes: Bytes in a window, before compression; a larger event goes alone.
         buffer_events: Events accepted and not acknowledged, over all hosts.
-        buffer_bytes: Their bytes.
+        buffer_bytes: Bytes of these events.
         max_in_flight: Windows sent to a host and not acknowledged.
         max_in_flight_events: Events sent to a host and not acknowledged; None is off.
-        max_in_flight_bytes: Their bytes; None is off.
+        max_in_flight_bytes: Bytes of these events; None is off.
         slow_start: Events in the first window, from which windows grow by half with each one that
             is acknowledged and shrink to half with each connection lost (10 is usual); None is off.
-        cumulative: Number events on and on instead of from 1 in each window.
-        accept_count_acks: With `cumulative`, also take the number of events for an acknowledgement.
+        cumulative: Whether events are numbered continuously instead of from 1 in each window.
+        accept_count_acks: Whether, with `cumulative`, the count of a window's events also
+            acknowledges it.
         read_timeout: Seconds without a byte while something is in flight; None is off.
         progress_timeout: Seconds without a growing acknowledgement; None is off.
         backoff_min: The longest first wait, in seconds, before a failed host is tried again.
-        backoff_max: The longest wait of all.
-        ttl: Seconds, a fifth more or less, after which a connection is drained and made anew, so
-            that names are resolved again; None keeps it.
+        backoff_max: The longest of all these waits, in seconds.
+        ttl: Seconds (± 20 %) after which a connection is drained and made anew, so that names are
+            resolved again; None keeps it.
         receipts: Windows whose receipts are kept until `Writer.receipts` takes them.
         ca: A PEM file of certificates to trust; the system's without it. For ``+tls``, as below.
         crl: A PEM file of revocation lists, at most 1 MiB; each certificate of the other end then
@@ -266,8 +269,8 @@ def connect(  # noqa: PLR0913 (each is an option of its own)
 class Writer(Closing, WriterBase):
     """Sends events, keeps them until they are acknowledged, and connects again by itself.
 
-    A cancelled ``await`` loses nothing: a batch that was accepted is sent, never by halves. Of more
-    events than `batch_events`, a `send` that is cancelled may have accepted the first batches.
+    A cancelled ``await`` loses nothing: a batch that was accepted is sent as a whole. A `send` of
+    more events than `batch_events` that is cancelled may have accepted the first batches.
 
     The end of an `async with` block closes it and raises `LinkLost` with the number of events that
     are not acknowledged then, unless `close` was called inside.
@@ -292,8 +295,8 @@ class Writer(Closing, WriterBase):
             LinkTimeout: Not all were acknowledged in time. The events accepted by then, all or
                 some, are still sent: send none of them again before `close` returns the rest.
             LinkLost: The writer was closed first.
-            UsageError: An event cannot be sent; events more than `batch_events` before it may have
-                been accepted.
+            UsageError: An event cannot be sent; the batches of `batch_events` before its own may
+                have been accepted.
         """
         deadline = deadline_in(timeout)
         numbers = [await self._send(batch, deadline) for batch in self._batches(events)]
@@ -301,7 +304,7 @@ class Writer(Closing, WriterBase):
             await self._wait_acknowledged(number, deadline)
 
     async def send_window(self, events: Events, *, timeout: float | None = None) -> int:
-        """Accepts one window once there is room; returns its number for `wait_acknowledged`."""
+        """Accepts a window once there is room; returns its number for `wait_acknowledged`."""
         return await self._send(self._window(events), deadline_in(timeout))
 
     async def wait_acknowledged(self, number: int, *, timeout: float | None = None) -> None:
@@ -315,7 +318,7 @@ class Writer(Closing, WriterBase):
             await self._wait("flushed", deadline, last)
 
     async def close(self, *, timeout: float = CLOSING_SECONDS) -> Unacked:
-        """Accepts no more and ends when everything is acknowledged, or after `timeout` seconds.
+        """Accepts no more events, and ends once all are acknowledged or after `timeout` seconds.
 
         Returns:
             Exactly the events that are not acknowledged.
