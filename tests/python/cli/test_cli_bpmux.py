@@ -174,7 +174,7 @@ def test_a_violation_says_how_far_into_the_bytes_of_the_peer_it_is() -> None:
         thread.join(DEADLINE)
     told = json.loads(run.stdout)
     assert (run.returncode, told["code"]) == (1, "bpmux.invalid_chunk")
-    assert told["message"].endswith(f" (at byte {len(good)} of what the peer sent)")
+    assert told["message"].endswith(f" (at byte {len(good)} of the peer's bytes)")
     assert run.stderr.decode() == f"ackline: {told['message']}\n"
 
 
@@ -541,7 +541,7 @@ def test_a_connection_that_does_not_end_is_cut_and_counted(echo: Echo) -> None:
 def test_a_mode_is_required_and_options_are_named() -> None:
     run = ackline("serve", "bpmux://127.0.0.1:0")
     assert run.returncode == 2
-    assert run.stderr == "ackline: choose what is served: --echo sends back what comes\n"
+    assert run.stderr == "ackline: choose a service: --echo sends every message back\n"
     run = ackline("serve", "bpmux://127.0.0.1:0", "--echo", "--client-auth", "maybe")
     assert (run.returncode, run.stdout) == (2, "")
     assert "--client-auth is maybe; it is" in run.stderr
