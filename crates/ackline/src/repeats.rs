@@ -1,4 +1,4 @@
-//! Which events were sent before, because their acknowledgement was cut off.
+//! Recognises events that were sent before, because their acknowledgement was cut off.
 //!
 //! A protocol without resume cannot say that it sends again. While links are healthy only positions are
 //! kept: of the last windows that each connection landed ([`trail`]). When a connection has ended, or after

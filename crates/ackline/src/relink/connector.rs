@@ -386,7 +386,7 @@ const REPLACED: &str = "the listener gave another one";
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 /// The longest of the waits before the first transport: the caller that waits for it wants to know soon.
 const RETRY_MAX: Duration = Duration::from_secs(1);
-/// A transport that held this long is replaced at once, whatever it carried.
+/// A transport that held this long is replaced at once, even if it carried nothing.
 const LASTING: Duration = Duration::from_secs(1);
 /// Transports in a row with nothing done, after which a line says so, once.
 const STUCK_AFTER: u32 = 3;
