@@ -1,4 +1,5 @@
-//! Whether a payload of the peer may come now, by what it belongs to. Its credit and its size are judged elsewhere.
+//! Decides whether a payload of the peer may come now, by the entity or request that it belongs to.
+//! Its credit and its size are judged elsewhere.
 
 use super::entity::{OwnEnd, PeerEnd};
 use super::tables::Tables;

@@ -135,7 +135,7 @@ impl Window {
         }
         let most = ceiling.max(floor);
         let double = self.size.saturating_mul(2).min(most);
-        // The bytes that are set aside for a payload come whatever the window.
+        // The bytes that are set aside for a payload may come beside any window.
         let is_free = double <= bytes || (starved && double <= FREE);
         if is_free && double > self.size {
             self.autotune = None;
