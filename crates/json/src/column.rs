@@ -1,4 +1,4 @@
-//! Columns that are filled value by value: which values fit a type, and what happens to the rest.
+//! Columns that are filled value by value: the values that fit a type, and the handling of others.
 
 use std::collections::HashMap;
 use std::str::FromStr;
