@@ -66,7 +66,7 @@ _TABLE = options_of("lumberjack.connect")
 _NOT_OPTIONS = ("connect_timeout", "receipts")
 """Options of connections that the command does not use."""
 _BUFFER = {
-    "buffer_events": "the events that all hosts may have in flight, and a window each",
+    "buffer_events": "the events that all hosts may have in flight, and a window for each",
     "buffer_bytes": "for as many windows, 16MiB each at least",
 }
 _OFF = ("read_timeout", "progress_timeout", "ttl", "compression", "backoff_max")
