@@ -217,8 +217,8 @@ pub enum SpoolError {
         position: u64,
     },
     /// A file in the spool that recovery cannot place.
-    #[error("{}: {detail}; nothing was changed: `ackline spool mend {} --dry-run` says what would be done \
-             about it", path.display(), dir.display())]
+    #[error("{}: {detail}; nothing was changed: `ackline spool mend {} --dry-run` shows the possible \
+             repair", path.display(), dir.display())]
     Unplaced {
         /// The spool's directory.
         dir: PathBuf,

@@ -83,7 +83,7 @@ def test_a_payload_stands_on_the_command_line(echo: Echo) -> None:
 
 
 def test_json_lines_of_a_call_are_the_documented_ones(echo: Echo) -> None:
-    members = documented("What `ackline call --json` prints")
+    members = documented("Lines of `ackline call --json`")
     server = echo()
     told = json.loads(call(server.url, "hé", "--json").stdout)
     assert (told["event"], told["payload"], told["bytes"]) == ("response", "hé", 3)
@@ -361,7 +361,7 @@ def test_input_that_is_no_bpmux_is_refused_by_peer_code_and_offset(echo: Echo) -
     assert "at byte" not in line["message"], "it has the offset beside it"
     wait_until(lambda: server.next("stats")["refused"] == 1, "it is counted")
     assert (
-        members_of(line) | {"times"} == documented("What `ackline serve --json` prints")["refused"]
+        members_of(line) | {"times"} == documented("Lines of `ackline serve --json`")["refused"]
     )
     assert server.stop() == 0
 
@@ -490,7 +490,7 @@ def peak(pid: int) -> int:
 
 
 def test_json_lines_of_serve_are_the_documented_ones(echo: Echo) -> None:
-    members = documented("What `ackline serve --json` prints")
+    members = documented("Lines of `ackline serve --json`")
     server = echo()
     server.next("stats")
     assert server.stop() == 0
