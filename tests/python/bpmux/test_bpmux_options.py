@@ -253,7 +253,7 @@ def test_a_window_has_a_ceiling_and_a_budget(options: dict[str, int], most: int)
         sink = near.open_sink()
         opened = far.accept(timeout=TIME)
         assert isinstance(opened, bpmux.OpenedSink)
-        # A reader who keeps up lets the window grow as far as it may.
+        # A reader that keeps up lets the window grow up to its limit.
         for _ in range(200):
             sink.send(bytes(most), timeout=TIME)
             assert opened.stream.receive(timeout=TIME) == bytes(most)

@@ -364,7 +364,7 @@ fn stuck<M: LinkHost>(link: &Link<M>, ends: u32, end: &End<Kind>) -> String {
             format!(
                 "; the largest message that is not acknowledged is number {}{of} with {bytes} bytes, and a \
                  receiver takes none above its --max-part-bytes, its --max-message-bytes or a quarter of its \
-                 --memory: its log says what it refuses",
+                 --memory: its log names the messages that it refuses",
                 sequence.0
             )
         })

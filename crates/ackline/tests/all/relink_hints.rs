@@ -162,7 +162,7 @@ async fn undecided_messages_of_other_links_leave_less_and_make_nobody_wait() {
     assert_eq!(told["code"], "relink.transaction_refused");
     let message = told["message"].as_str().unwrap();
     assert!(
-        message.contains("half of what the others leave"),
+        message.contains("half of the part that the others leave"),
         "{message}"
     );
     receiver.stop(None).await;

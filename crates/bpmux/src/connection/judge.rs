@@ -108,7 +108,9 @@ impl Tables {
             return Err(ended(Subject::Entity(target)));
         }
         if is_cut || reader.message.is_some() {
-            return Err(violation("a close inside of what was to come before it"));
+            return Err(violation(
+                "a close inside an opening, a request or a message before it",
+            ));
         }
         Ok(())
     }

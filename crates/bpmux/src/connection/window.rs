@@ -59,7 +59,7 @@ impl Window {
         self.parked = true;
     }
 
-    /// Whether a message has waited for the reader, who has caught up now. Answers `true` once.
+    /// Whether a message has waited for the reader, and the reader has caught up now. Answers `true` once.
     pub(super) fn unpark(&mut self) -> bool {
         !self.is_behind() && std::mem::take(&mut self.parked)
     }
