@@ -360,9 +360,7 @@ def test_input_that_is_no_bpmux_is_refused_by_peer_code_and_offset(echo: Echo) -
     assert (line["protocol"], line["offset"], line["code"][:6]) == ("bpmux", 0, "bpmux.")
     assert "at byte" not in line["message"], "it has the offset beside it"
     wait_until(lambda: server.next("stats")["refused"] == 1, "it is counted")
-    assert (
-        members_of(line) | {"times"} == documented("Lines of `ackline serve --json`")["refused"]
-    )
+    assert members_of(line) | {"times"} == documented("Lines of `ackline serve --json`")["refused"]
     assert server.stop() == 0
 
 
