@@ -349,7 +349,7 @@ def bare_asyncio_calls(url: str, meter: Meter) -> None:
 # ---- rsocket-py, which has asyncio alone ----
 
 READ_BYTES = 65_536
-"""Bytes that it reads at once; 1,024 unless told."""
+"""Bytes that rsocket-py reads at once; its default is 1,024."""
 
 
 def rsocket_asyncio_serve() -> None:

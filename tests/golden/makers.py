@@ -1,4 +1,4 @@
-"""The golden spools of format 1: how each of them comes about."""
+"""The golden spools of format 1, and the way in which each is made."""
 
 import json
 import shutil

@@ -385,7 +385,7 @@ def test_memory_bounds_received_messages_that_are_not_taken(side: str) -> None:
 
 @pytest.mark.parametrize("side", ["connect", "listen"])
 def test_memory_bounds_the_open_entities_of_the_peer(side: str) -> None:
-    # A quarter beside it, of which one connection has half, and bytes that are free of charge.
+    # Entities may take a further quarter; one connection has half of that, and some free bytes.
     own, most = {"memory": 1 << 20}, (1 << 20) // 4 // 2 // 1024 + 64
     with pair(own if side == "listen" else {}, **(own if side == "connect" else {})) as ends:
         limited, other = ends if side == "connect" else reversed(ends)
