@@ -397,7 +397,7 @@ def test_memory_bounds_the_open_entities_of_the_peer(side: str) -> None:
         with pytest.raises(ProtocolError) as broken:
             limited.accept(timeout=TIME)
         assert broken.value.code == "bpmux.limit_exceeded"
-        assert "take 132096 bytes, above 131072: half of what" in str(broken.value)
+        assert "take 132096 bytes, above 131072: half of the part" in str(broken.value)
         assert str(broken.value).split(" (")[0].endswith("of a quarter of memory")
 
 
