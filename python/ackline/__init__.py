@@ -4,10 +4,10 @@
 * `ackline.relink` and `ackline.aio.relink`: links that survive their connections, likewise.
 * `ackline.bpmux` and `ackline.aio.bpmux`: requests and streams over one
   connection.
-* `ackline.Receiver`: listens, keeps what arrives in a spool, acknowledges what is durable.
-* `ackline.Spool`: reads what a receiver kept, as Arrow.
+* `ackline.Receiver`: listens, keeps received events in a spool, acknowledges durable ones.
+* `ackline.Spool`: reads the events that a receiver kept, as Arrow.
 * `ackline.spark`: the same as a Spark data source (extra ``spark``).
-* `ackline.sansio`: the bare state machines, for an event loop of one's own.
+* `ackline.sansio`: the bare state machines, for your own event loop.
 """
 
 from ackline._core import __version__

@@ -1,5 +1,5 @@
 # Written by `make sync` from ackline/aio/_block.py: change that file.
-"""`with` blocks: each object says how it ends there."""
+"""`with` blocks: each object defines how it ends there."""
 
 from abc import ABC, abstractmethod
 from types import TracebackType
@@ -9,7 +9,7 @@ __all__ = ["Block", "Closing"]
 
 
 class Block(ABC):
-    """Leaves itself at the end of a `with` block."""
+    """An object that ends, in its own way, at the end of a `with` block."""
 
     @abstractmethod
     def _leave(self, *, failed: bool) -> None:
@@ -28,7 +28,7 @@ class Block(ABC):
 
 
 class Closing(Block):
-    """Closes itself at the end of a `with` block."""
+    """An object that is closed at the end of a `with` block."""
 
     @abstractmethod
     def close(self) -> object:

@@ -63,7 +63,7 @@ MOST_MESSAGES = 1024
 PATIENCE = 10.0
 """Seconds that the end of a `with` block waits for requests, sinks, streams and duplexes."""
 DROPPED = b"dropped"
-"""The payload for an arrival if its handler was cancelled with `serve`."""
+"""The payload that ends an arrival whose handler was cancelled together with `serve`."""
 NO_HANDLER = b"no handler"
 """The payload for an arrival for which `serve` has no handler."""
 OnError = Callable[[BaseException], object]
@@ -72,7 +72,7 @@ Credit = Literal["automatic", "manual"]
 """The source of the peer's credit."""
 Kind = Literal["request", "sink", "stream", "duplex", "end"]
 Arrived = tuple[Kind, BpmuxRequest | None, BpmuxSink | None, BpmuxStream | None, bytes | None]
-"""An arrival, as the native module tells of it."""
+"""An arrival, in the form of the native module."""
 
 
 _log = logging.getLogger("ackline.bpmux")
@@ -101,7 +101,7 @@ class Part:
     data: bytes
     """Its bytes: a chunk of the peer."""
     is_last: bool
-    """The message ends with it."""
+    """Whether it is the last part of its message."""
 
 
 def part_of(taken: tuple[bytes, bool] | None) -> Part | None:
@@ -115,7 +115,7 @@ def late(what: str, timeout: float | None) -> LinkTimeout:
 
 
 def least_one(concurrency: int) -> None:
-    """Refuses handlers that could never run."""
+    """Refuses a concurrency with which no handler could run."""
     if concurrency < 1:
         raise UsageError(f"concurrency is {concurrency}; it is at least 1")
 
@@ -157,7 +157,7 @@ def reason(error: BaseException) -> bytes:
     name = type(error).__name__
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001 (whatever it is, the peer is told)
+    except Exception:  # noqa: BLE001 (any error is reported to the peer)
         text = ""
     if text and not isinstance(error, Exception):
         # The text of a SystemExit is a number alone, such as ``3``.
@@ -166,7 +166,7 @@ def reason(error: BaseException) -> bytes:
 
 
 def tell(on_error: OnError | None, error: BaseException) -> BaseException | None:
-    """Passes a handler's error to `on_error`, or logs it; logs and returns the error of that."""
+    """Passes an error to `on_error`, or logs it; logs and returns an error of `on_error` itself."""
     if on_error is None:
         if isinstance(error, _ENDS):
             _log.debug("the work of a handler has ended code=bpmux.handler_failed end=%r", error)
@@ -230,7 +230,7 @@ class Writing:
             payload: Bytes, or anything else with a buffer of bytes.
 
         Returns:
-            Whether it was taken; False without room, which `send_bytes` limits.
+            Whether it was accepted; False while `send_bytes` leaves no room.
 
         Raises:
             PeerCancelled: The reader wants no more.
@@ -241,10 +241,10 @@ class Writing:
 
     @property
     def cancelled(self) -> bytes | None:
-        """The payload of the reader's cancel, once there is one; empty if all is well.
+        """The payload of the reader's cancel; None before it. By convention empty if all is well.
 
-        It stays after `close` and after the connection's end, and is never raised instead. None if
-        it was not cancelled before, or while `close` waited.
+        It stays available after `close` and after the connection's end; nothing is raised then. It
+        stays None if no cancel came before the end, or while `close` waited.
         """
         return self._sink.cancelled
 
@@ -255,9 +255,9 @@ class Reading:
     _stream: BpmuxStream
 
     def try_receive_many(self, max_messages: int = MOST_MESSAGES) -> list[bytes] | None:
-        """Returns the messages that are there, up to `max_messages`; None when no more can come.
+        """Returns messages that have arrived, up to `max_messages`; None when no more can come.
 
-        A message that reaches 256 KiB in all is the last one.
+        A message with which the list reaches 256 KiB is its last one.
 
         Raises:
             LinkClosed: It was cancelled here, or the connection is over.
@@ -266,10 +266,10 @@ class Reading:
 
     @property
     def closed(self) -> bytes | None:
-        """The payload of the writer's close, once there is one; empty if all is well.
+        """The payload of the writer's close; None before it. By convention empty if all is well.
 
-        It stays after `cancel` and after the connection's end, and is never raised instead. None
-        if it was not closed before.
+        It stays available after `cancel` and after the connection's end; nothing is raised then. It
+        stays None if no close came before the end.
         """
         return self._stream.closed
 
@@ -310,7 +310,7 @@ class ResponseBase:
 
 
 class RequestBase:
-    """A request of the peer, without its waits. Dropped, it is closed with ``dropped``."""
+    """A request of the peer, without its waits. If it is dropped, it is closed with ``dropped``."""
 
     def __init__(self, core: BpmuxRequest, payload: bytes) -> None:
         self._core = core
@@ -333,10 +333,10 @@ class RequestBase:
 
     @property
     def cancelled(self) -> bytes | None:
-        """The payload of the peer's cancel, once there is one.
+        """The payload of the peer's cancel; None before a cancel.
 
-        It stays after `respond`, `close` and the connection's end, and is never raised instead.
-        None if the request was not given up before.
+        It stays available after `respond`, `close` and the connection's end; nothing is raised
+        then. It stays None if the request was not given up before the end.
         """
         return self._core.cancelled
 
@@ -375,7 +375,7 @@ class ConnectionBase:
         self._core.abort()
 
     def _unended(self) -> LinkTimeout:
-        """The error of a block's end that has to cut the connection off."""
+        """Returns the error for the end of a block that has to cut the connection off."""
         stats = self._core.stats()
         return LinkTimeout(
             f"the connection did not end within {PATIENCE:g} s of the block's end and was cut off: "
@@ -460,11 +460,11 @@ class ListenerBase:
 
     @property
     def url(self) -> str:
-        """Where it listens, with the port that was chosen."""
+        """The URL that it listens on, with the chosen port."""
         return self._core.url
 
     def stats(self) -> dict[str, Any]:
-        """``health_checks``; ``turned_away``: refused connections by the reason's code."""
+        """Returns ``health_checks``, and ``turned_away``: refused connections by reason code."""
         return self._core.stats()
 
     def _try_accept(self) -> BpmuxConnection | None:

@@ -29,7 +29,7 @@ _Arrived: TypeAlias = tuple[
 ]
 
 def bpmux_connect(url: str, options: Mapping[str, Any]) -> PendingOp:
-    """Begins to connect; what comes of it is a `BpmuxConnection`.
+    """Begins to connect; the result is a `BpmuxConnection`.
 
     Raises:
         UsageError: An option is not understood.
@@ -38,14 +38,14 @@ def bpmux_connect(url: str, options: Mapping[str, Any]) -> PendingOp:
 def bpmux_connect_within(
     url: str, options: Mapping[str, Any], timeout: float, wait_max: float, failures: int
 ) -> PendingOp:
-    """As `bpmux_connect`, and tries again while nobody is there.
+    """As `bpmux_connect`, and tries again while no listener is there.
 
     Args:
-        url: Where to.
+        url: The listener.
         options: As `bpmux_connect`.
         timeout: Seconds until it gives up, with the last error.
         wait_max: The longest wait between two attempts, in seconds.
-        failures: Connections before it that came to nothing: it waits as after so many.
+        failures: Earlier connections that came to nothing; its waits are as long as after so many.
 
     Raises:
         UsageError: An option is not understood.
@@ -53,18 +53,18 @@ def bpmux_connect_within(
 
 @final
 class PendingOp:
-    """What takes its time: begun at once, waited for, taken once. Dropped, it is given up."""
+    """An operation that has begun; its result is taken once. It is given up if it is dropped."""
 
     def wait(self, timeout: float | None) -> bool:
-        """Waits until it is done, for so many seconds; whether it is. Takes nothing."""
+        """Waits up to `timeout` seconds; returns whether it is done. Takes nothing."""
     def wait_async(self, waker: LoopWaker) -> Standing[bool] | None:
         """As `wait`, in the event loop of `waker`; None if it is over."""
-    def take(self) -> Any:  # noqa: ANN401 (by what was begun)
-        """What came of it: a connection, a sink, a stream, both, a response, seconds, or None.
+    def take(self) -> Any:  # noqa: ANN401 (by the operation)
+        """The result: a connection, a sink, a stream, both, a response, seconds, or None.
 
         Raises:
-            UsageError: ``not_done``: it goes on, or was taken. Or why nothing came of it, as any
-                other error.
+            UsageError: ``not_done``: it goes on, or was taken. This and other errors also tell why
+                it failed.
         """
 
 @final
@@ -79,7 +79,7 @@ class BpmuxConnection:
             LinkClosed: The connection is over.
         """
     def request(self, payload: _Buffer) -> PendingOp:
-        """Sends a request once there is room, behind those who have waited longer."""
+        """Sends a request once there is room, after requests that have waited longer."""
     def call(self, payload: _Buffer, timeout: float | None) -> bytes | Literal[False] | None:
         """Sends a request and waits for its response.
 
@@ -89,14 +89,14 @@ class BpmuxConnection:
 
         Raises:
             RequestClosed: The peer will not answer.
-            UsageError: As `try_request`, like the others.
+            UsageError: As by `try_request`, whose other errors are raised too.
         """
     def call_async(self, payload: _Buffer, waker: LoopWaker) -> Standing[bytes] | None:
-        """As `call`, in the event loop of `waker`; given up, the request is cancelled."""
+        """As `call`, in the event loop of `waker`; a call that is given up cancels the request."""
     def open(self, kind: Literal["sink", "stream", "duplex"], payload: _Buffer) -> PendingOp:
-        """Opens something; it is there once its opening is sent."""
+        """Opens an entity; the operation is done once the opening is sent."""
     def try_accept(self) -> _Arrived | None:
-        """What the peer began, if there is something: its handles and payload; ``end`` is the last.
+        """The next arrival, if there is one: its handles and payload; ``end`` is the last.
 
         Raises:
             LinkClosed: The connection is over, once everything that came was handed out.
@@ -104,11 +104,11 @@ class BpmuxConnection:
     def try_accept_held(self) -> _Arrived | None:
         """As `try_accept`; a close is not acknowledged before `BpmuxStream.release_close`."""
     def serving(self, handlers: int, abandoned: int) -> BpmuxServing:
-        """For threads that share what the peer begins.
+        """Returns the queue of arrivals for threads that share them.
 
         Args:
             handlers: Handlers at once.
-            abandoned: Handlers that may run beside them since the peer gave their calls up.
+            abandoned: Handlers of calls given up by the peer that may run beside them.
         """
     def sink(self) -> BpmuxSink:
         """The top-level's."""
@@ -131,27 +131,27 @@ class BpmuxConnection:
     def abort(self) -> None:
         """Ends the connection at once."""
     def ping(self, timeout: float) -> PendingOp:
-        """Pings the peer; seconds come of it, or `LinkTimeout` after `timeout` seconds."""
+        """Pings the peer; the result is seconds, or `LinkTimeout` after `timeout` seconds."""
     @property
     def ended(self) -> bool:
         """Whether it has ended."""
     def wait(self, interest: Literal["arrival", "end"], timeout: float | None) -> bool:
-        """Waits for something begun, or the end; takes nothing."""
+        """Waits for an arrival, or for the end; takes nothing."""
     def wait_async(
         self, interest: Literal["arrival", "end"], waker: LoopWaker
     ) -> Standing[bool] | None:
         """As `wait`, in the event loop of `waker`; None if it is over."""
     def call_at_arrival(self, waker: LoopWaker, callback: Callable[[], object]) -> int | None:
-        """Calls back from `LoopWaker.poll_woken` when something is begun; None if it is already.
+        """Calls back from `LoopWaker.poll_woken` at the next arrival; None if one is there.
 
         Returns:
             The token for `LoopWaker.give_up`.
         """
     @property
     def peer(self) -> tuple[str, str, dict[str, str]] | None:
-        """Name, identity and attributes of who connected; None at the end that did."""
+        """Name, identity and attributes of the connector; None at the connector's end."""
     def stats(self) -> dict[str, int]:
-        """What has passed and what is there."""
+        """The connection's numbers, in total and now."""
 
 @final
 class BpmuxListener:
@@ -172,7 +172,7 @@ class BpmuxListener:
     def try_accept(self) -> BpmuxConnection | None:
         """The next connection, if one is there."""
     def wait(self, timeout: float | None) -> bool:
-        """Waits for a connection, or that the listener is closed; takes nothing."""
+        """Waits for a connection, or until the listener is closed; takes nothing."""
     def wait_async(self, waker: LoopWaker) -> Standing[bool] | None:
         """As `wait`, in the event loop of `waker`; None if it is over."""
     def close(self) -> None:
@@ -185,7 +185,7 @@ class BpmuxListener:
 
 @final
 class BpmuxRequest:
-    """A request of the peer's. Dropped, it is closed with ``dropped``."""
+    """A request of the peer. If it is dropped, it is closed with ``dropped``."""
 
     def respond(self, payload: _Buffer) -> None:
         """Answers it.
@@ -215,58 +215,59 @@ class BpmuxRequest:
 
 @final
 class BpmuxResponse:
-    """A request of this end's. Dropped, it is cancelled."""
+    """A request of this end. If it is dropped, it is cancelled."""
 
     def try_response(self) -> bytes | None:
         """The response, once, when it is there.
 
         Raises:
             RequestClosed: The peer will not answer.
-            PeerCancelled: It refused every request before this one was sent.
+            PeerCancelled: The peer refused all requests before this one was sent.
             LinkClosed: It was cancelled here, or the connection is over.
         """
     def cancel(self, payload: _Buffer) -> None:
-        """Gives the request up; nothing if that was done before.
+        """Gives the request up; does nothing if that was done before.
 
         Raises:
             UsageError: ``already_ended``.
             LinkClosed: The connection is over.
         """
     def let_go(self) -> None:
-        """Gives it up, whatever has become of it."""
+        """Gives it up, in any state."""
     def ping(self, timeout: float) -> PendingOp:
-        """Asks whether the peer is still at work; seconds come of it."""
+        """Asks whether the peer is still at work; the result is seconds."""
     def wait(self, timeout: float | None) -> bool:
-        """Waits for the response, or that none will come; takes nothing."""
+        """Waits for the response, or until none can come; takes nothing."""
     def wait_async(self, waker: LoopWaker) -> Standing[bool] | None:
         """As `wait`, in the event loop of `waker`; None if it is over."""
 
 @final
 class BpmuxServing:
-    """What the peer begins, for threads that share it: each takes, handles, and takes again.
+    """The arrivals for threads that share them: each takes one, handles it, and takes the next.
 
-    The first of them is counted from the beginning.
+    The first thread is counted from the beginning.
     """
 
     def came(self) -> None:
-        """Called by a thread that was to be started, before it takes."""
+        """Counts a started thread; the thread calls this before it takes anything."""
     def take(self, returned: int | None) -> tuple[_Arrived, bool, int] | None:
-        """Waits for something to be handled, without a look at signals; None when no more comes.
+        """Waits for an arrival, without handling signals; None when no more come.
 
         Args:
             returned: The number of this thread's last handler.
 
         Returns:
-            As `BpmuxConnection.try_accept_held`, whether one more thread is to be started, before
-            this is handled, and the handler's number.
+            The arrival, as by `BpmuxConnection.try_accept_held`; whether one more thread is to be
+            started before this is handled; and the handler's number.
 
         Raises:
-            LinkClosed: The connection is over, as for every other error; in one thread alone.
+            LinkClosed: The connection is over. This and every other error is raised in one thread
+                only.
         """
 
 @final
 class BpmuxSink:
-    """A half that this end writes. Dropped, it is closed with ``dropped``."""
+    """A half that this end writes. If it is dropped, it is closed with ``dropped``."""
 
     def try_send(self, payload: _Buffer) -> bool:
         """Sends a message now; whether there was room.
@@ -277,7 +278,7 @@ class BpmuxSink:
             LinkClosed: It was closed here, or the connection is over.
         """
     def try_send_many(self, batch: RelinkBatch, start: int) -> int:
-        """Sends the messages from `start` on for which there is room: how many."""
+        """Sends messages from `start` on while there is room; returns how many."""
     def check(self) -> None:
         """Raises as `try_send` if messages cannot go any more."""
     def close(self, payload: _Buffer) -> PendingOp | None:
@@ -296,7 +297,7 @@ class BpmuxSink:
         timeout: float | None,
         size: int = ...,
     ) -> bool:
-        """Waits for room for `size` bytes, that all has gone, or its cancel; takes nothing."""
+        """Waits for room for `size` bytes, until all is sent, or for a cancel; takes nothing."""
     def wait_async(
         self,
         interest: Literal["room", "flushed", "cancelled"],
@@ -313,7 +314,7 @@ class BpmuxSink:
 
 @final
 class BpmuxStream:
-    """A half that this end reads. Dropped before its end, it is cancelled."""
+    """A half that this end reads. If it is dropped before its end, it is cancelled."""
 
     def try_receive(self, max_messages: int) -> list[bytes] | None:
         """The messages that are there, up to `max_messages`; None when no more can come.
@@ -323,7 +324,7 @@ class BpmuxStream:
             LinkClosed: It was cancelled here, or the connection is over.
         """
     def try_receive_part(self) -> tuple[bytes, bool] | Literal[False] | None:
-        """The next part of a message, and whether that ends with it.
+        """The next part of a message, and whether it is the last part.
 
         Returns:
             None when no more can come; False when nothing is there yet.
@@ -342,7 +343,7 @@ class BpmuxStream:
             LinkClosed: It was cancelled here, or the connection is over.
         """
     def ping(self, timeout: float) -> PendingOp:
-        """Pings the peer; seconds come of it."""
+        """Pings the peer; the result is seconds."""
     def cancel(self, payload: _Buffer) -> PendingOp | None:
         """Cancels it; done when that is acknowledged. None if it was cancelled before."""
     def let_go(self) -> None:

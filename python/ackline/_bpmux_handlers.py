@@ -56,7 +56,7 @@ class Context(ContextBase):
             timeout: Seconds; None waits for ever.
 
         Returns:
-            Whether it is.
+            Whether the call is cancelled.
         """
         core = self._connection._core  # noqa: SLF001 (its users cannot)
         try:
@@ -126,7 +126,7 @@ class Handlers:
         try:
             failed = self._handle(connection, incoming)
         except ENDS_HANDLER as error:
-            # Mostly the peer has ended it, or the connection is over.
+            # Usually the peer has ended the arrival, or the connection is over.
             tell(None, error)
             return
         if isinstance(failed, ENDS_PROGRAM):
@@ -198,7 +198,7 @@ class Handlers:
         try:
             context = Context(connection, request)
             answer = self._call("request", context, request.payload)
-        except BaseException as error:  # noqa: BLE001 (any is the peer's to know)
+        except BaseException as error:  # noqa: BLE001 (any error is reported to the peer)
             failed = told(self.error, error)
         else:
             failed = answered(request, answer)
@@ -216,7 +216,7 @@ class Handlers:
             return _NoHandler(NO_HANDLER.decode())
         try:
             self._call(kind, context, handle, payload)
-        except BaseException as error:  # noqa: BLE001 (any is the peer's to know)
+        except BaseException as error:  # noqa: BLE001 (any error is reported to the peer)
             return told(self.error, error)
         return None
 

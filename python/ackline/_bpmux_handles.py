@@ -54,7 +54,7 @@ class _Sends(Writing):
     """The half that this end writes."""
 
     def send(self, payload: Buffer, *, timeout: float | None = None) -> None:
-        """Sends a message; waits for room, which `send_bytes` limits.
+        """Sends a message; waits while `send_bytes` leaves no room.
 
         Args:
             payload: Bytes, or anything else with a buffer of bytes.
@@ -63,7 +63,7 @@ class _Sends(Writing):
         Raises:
             LinkTimeout: There was no room in time; nothing was sent.
             PeerCancelled: The reader wants no more.
-            UsageError: As `try_send`, like `LinkClosed`.
+            UsageError: As by `try_send`, which also raises `LinkClosed`.
         """
         deadline = deadline_in(timeout)
         while not self._sink.try_send(payload):
@@ -80,7 +80,7 @@ class _Sends(Writing):
 
         Raises:
             LinkTimeout: There was no room in time; the text says how many were sent.
-            UsageError: As `send`, like the others.
+            UsageError: As by `send`, whose other errors are raised too.
         """
         deadline, batch, sent = deadline_in(timeout), RelinkBatch(payloads), 0
         while sent < len(batch):
@@ -92,7 +92,7 @@ class _Sends(Writing):
                 raise late(f"there was room for {sent} of {len(batch)} messages", timeout)
 
     def flush(self, *, timeout: float | None = None) -> None:
-        """Waits until every message has gone to the transport, for which the peer gives credit.
+        """Waits until every message has gone to the transport, which needs credit from the peer.
 
         Raises:
             LinkTimeout: Messages still wait.
@@ -118,10 +118,10 @@ class _Sends(Writing):
         return self._sink.cancelled
 
     def close(self, payload: Buffer = b"", *, timeout: float | None = None) -> None:
-        """Closes it behind its messages, and waits until the peer has acknowledged the close.
+        """Closes it after its messages, and waits until the peer has acknowledged the close.
 
         Every message sent before has then arrived. If the peer serves a sink, its handler has
-        returned too. The close of the top-level is not waited for. Closing again does nothing.
+        returned too. A close of the top-level returns at once. Closing again does nothing.
 
         Args:
             payload: The reason; by convention empty if all is well.
@@ -142,7 +142,7 @@ class _Receives(Reading):
     """The half that this end reads."""
 
     def receive(self, *, timeout: float | None = None) -> bytes | None:
-        """The next message; None when its writer has closed it (`closed` has the payload).
+        """Waits for the next message; returns None when the writer has closed (`closed` tells why).
 
         Args:
             timeout: Seconds; None waits for ever.
@@ -179,7 +179,7 @@ class _Receives(Reading):
         return []
 
     def receive_part(self, *, timeout: float | None = None) -> Part | None:
-        """The next part of a message as it comes; None when its writer has closed it.
+        """Waits for the next part of a message; returns None when the writer has closed.
 
         With ``parts=True`` of `connect` and `listen` a message of several chunks comes in parts, of
         any length, and the peer gets credit for the parts that were taken: `memory` limits the
@@ -207,7 +207,7 @@ class _Receives(Reading):
             yield from received
 
     def ping(self, *, timeout: float = 10.0) -> float:
-        """Seconds that the peer takes to answer a ping of this half.
+        """Pings the peer on this half; returns the seconds until its answer.
 
         Raises:
             LinkTimeout: It did not answer in time.
@@ -221,8 +221,8 @@ class _Receives(Reading):
     def cancel(self, payload: Buffer = b"", *, timeout: float | None = None) -> None:
         """Cancels it, and waits until the peer has acknowledged the cancel.
 
-        Messages on their way are lost. The cancel of the top-level is not waited for. Cancelling
-        again does nothing.
+        Messages on their way are lost. A cancel of the top-level returns at once. Cancelling again
+        does nothing.
 
         Args:
             payload: The reason; by convention empty if all is well.
@@ -241,9 +241,9 @@ class _Receives(Reading):
 class Sink(Block, _Sends):
     """Messages that this end writes.
 
-    Dropped without `close`, a sink is closed with the payload ``dropped``.
+    A sink that is dropped without `close` is closed with the payload ``dropped``.
 
-    A `with` block closes it; one that an exception leaves lets it go.
+    The end of a `with` block closes it. If an exception leaves the block, the sink is dropped.
 
     Example:
         >>> with connection.open_sink(b"log") as sink:  # doctest: +SKIP
@@ -263,7 +263,7 @@ class Sink(Block, _Sends):
 class Stream(Block, _Receives):
     """An iterator over messages that this end reads.
 
-    Dropped before its end, a stream is cancelled; the end of a `with` block does the same.
+    A stream that is dropped before its end is cancelled; the end of a `with` block cancels it too.
 
     Example:
         >>> with connection.open_stream(b"prices") as stream:  # doctest: +SKIP
@@ -306,8 +306,8 @@ class Duplex(Block, _Sends, _Receives):
 class Response(Block, ResponseBase):
     """The response to a request.
 
-    Dropped before the response is there, the request is cancelled; the end of a `with` block does
-    the same.
+    If it is dropped before the response is there, the request is cancelled; the end of a `with`
+    block does the same.
 
     Example:
         >>> response = connection.request(b"question")  # doctest: +SKIP
@@ -324,7 +324,7 @@ class Response(Block, ResponseBase):
         Raises:
             LinkTimeout: No response came in time.
             RequestClosed: The peer will not answer.
-            PeerCancelled: It refused every request before this one was sent.
+            PeerCancelled: The peer refused all requests before this one was sent.
             UsageError: ``already_ended``: it was handed out before.
             LinkClosed: The request was cancelled here, or the connection is over.
         """
@@ -335,10 +335,11 @@ class Response(Block, ResponseBase):
         return answer
 
     def ping(self, *, timeout: float = 10.0) -> float:
-        """Seconds that the peer takes to say that it is still at work.
+        """Asks whether the peer still works on it; returns the seconds until the answer.
 
         Raises:
-            LinkTimeout: The peer did not say so in time; the response may be on its way instead.
+            LinkTimeout: The peer did not answer this in time; the response may be on its way
+                instead.
             UsageError: ``already_ended``: the request is answered. ``unknown_id``: it is not sent
                 yet.
             LinkClosed: The connection is over.
@@ -353,7 +354,7 @@ class Response(Block, ResponseBase):
 
 
 class Request(RequestBase):
-    """A request of the peer, to be answered once. Dropped, it is closed with ``dropped``."""
+    """A request of the peer, to be answered once. If dropped, it is closed with ``dropped``."""
 
     def wait_cancelled(self, *, timeout: float | None = None) -> bytes | None:
         """Waits until the peer gives the request up.
@@ -405,7 +406,7 @@ Incoming = Request | OpenedSink | OpenedStream | OpenedDuplex
 
 
 def incoming(arrived: Arrived) -> Incoming | None:
-    """An arrival as an object; None when the native module tells of the end."""
+    """Returns an arrival as an object; None when the native module reports the end."""
     _, request, sink, stream, payload = arrived
     if payload is None:
         return None

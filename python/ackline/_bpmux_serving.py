@@ -1,4 +1,4 @@
-"""The threads of bpmux's `serve`: each takes an arrival of the peer's, handles it, takes again."""
+"""The threads of bpmux's `serve`: each takes an arrival, handles it, and takes the next one."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ _Connection = TypeVar("_Connection", bound=ConnectionBase)
 
 
 def serve_each(connections: Iterable[_Connection], handle: Callable[[_Connection], object]) -> None:
-    """Handles each connection in a thread; returns when no more come and all have returned.
+    """Handles each connection in a thread; returns when no more come and all threads have ended.
 
     An exception, such as a `KeyboardInterrupt`, aborts the connections and is raised at once.
     """
@@ -45,8 +45,7 @@ class Serving:
     """Serves one connection, once.
 
     Args:
-        connection: The connection whose peer begins things; aborted if it cannot be served to its
-            end.
+        connection: The connection to serve; it is aborted if serving fails.
         handlers: The functions to call.
         concurrency: Handlers at once.
     """
@@ -60,16 +59,16 @@ class Serving:
         self._failed: BaseException | None = None
 
     def run(self) -> None:
-        """Returns when nothing more comes and every handler has returned; raises why, if so."""
+        """Returns when nothing more comes and all handlers have returned, or raises an error."""
         try:
             if threading.current_thread() is threading.main_thread():
-                # It has the signals to look after.
+                # The main thread stays free to handle signals.
                 self._start()
             else:
                 self._work()
             self._join()
         except BaseException:
-            # Handlers that wait on it end too.
+            # This also ends handlers that wait on the connection.
             self._connection.abort()
             self._join()
             raise
@@ -77,7 +76,7 @@ class Serving:
             raise self._failed
 
     def _join(self) -> None:
-        # Threads that are started meanwhile come behind those that start them.
+        # Threads that are started meanwhile are appended, so this loop reaches them too.
         for thread in self._threads:
             thread.join()
 

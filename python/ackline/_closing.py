@@ -1,4 +1,4 @@
-"""Loss at the end of a `with` block: how long a block waits, and how it reports what is missing."""
+"""Loss at the end of a `with` block: the time that the block waits, and the report of the loss."""
 
 import logging
 

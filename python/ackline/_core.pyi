@@ -105,39 +105,40 @@ class LoopWaker:
     def fileno(self) -> int:
         """The descriptor that is readable when a wait was woken; it is one for all waits."""
     def poll_woken(self) -> None:
-        """Looks at the waits that were woken, and tells of those that are over.
+        """Looks at the waits that were woken, and ends those that are over.
 
-        Futures are set, callbacks called; what a callback raises is raised when all are told.
+        It sets their futures and calls their callbacks; it raises a callback's error after all
+        calls.
         """
     def give_up(self, token: int) -> None:
-        """Gives a wait up; nothing if it is over."""
+        """Gives a wait up; does nothing if it is over."""
 
 @final
 class BpmuxRows:
-    """What a task of the Spark sink sends rows with on a sink of bpmux.
+    """The sender of a task of the Spark sink: rows on a sink of bpmux.
 
     Args:
         url: The receiver.
         options: `timeout` (seconds in which a connection must be made, and without progress after
-            which it gives up), and any of `opening` (what the sink is opened with), `ca`, `cert`,
-            `key`, `server_name`, `token_file`, `raw`, `keep_nulls`, `stamp` (query, batch,
+            which it gives up), and any of `opening` (the payload that opens the sink), `ca`,
+            `cert`, `key`, `server_name`, `token_file`, `raw`, `keep_nulls`, `stamp` (query, batch,
             partition) and `partition`, which errors name.
     """
 
     def __new__(cls, url: str, options: Mapping[str, Any]) -> Self: ...
     @staticmethod
     def check(url: str, options: Mapping[str, Any], schema: object) -> None:
-        """Raises what a sink for rows of this Arrow schema would raise; connects to nobody."""
+        """Raises the error of a sink for rows of this Arrow schema, without a connection."""
     def write(self, batch: object) -> None:
         """Sends the rows of an Arrow record batch; connects with the first; waits for room."""
     def finish(self) -> int:
-        """Closes the sink with the number of rows and waits for the acknowledgement: rows."""
+        """Closes the sink with its count, waits for the acknowledgement; returns the count."""
     def abort(self) -> None:
         """Ends the connection now."""
 
 @final
 class LumberjackSink:
-    """What a task of the Spark sink sends rows with.
+    """The sender of a task of the Spark sink: rows as windows of Lumberjack.
 
     Args:
         url: The receivers.
@@ -151,17 +152,17 @@ class LumberjackSink:
     def __new__(cls, url: str, options: Mapping[str, Any]) -> Self: ...
     @staticmethod
     def check(url: str, options: Mapping[str, Any], schema: object) -> None:
-        """Raises what a sink for rows of this Arrow schema would raise; connects to nobody."""
+        """Raises the error of a sink for rows of this Arrow schema, without a connection."""
     def write(self, batch: object) -> None:
         """Takes the rows of an Arrow record batch; waits for room."""
     def finish(self) -> tuple[int, int, int]:
-        """Waits until all is acknowledged; (rows, possible repeats, reconnects)."""
+        """Waits until all is acknowledged; returns (rows, possible repeats, reconnects)."""
     def abort(self) -> None:
         """Ends the connections now."""
 
 @final
 class RelinkSink:
-    """What a task of the Spark sink sends rows with in a transaction, and the driver decides with.
+    """The sender of a task of the Spark sink: rows in a transaction, which the driver decides.
 
     Args:
         url: The receiver.
@@ -174,25 +175,25 @@ class RelinkSink:
     def __new__(cls, url: str, options: Mapping[str, Any]) -> Self: ...
     @staticmethod
     def check(url: str, options: Mapping[str, Any], schema: object) -> None:
-        """Raises what a sink for rows of this Arrow schema would raise; connects to nobody."""
+        """Raises the error of a sink for rows of this Arrow schema, without a connection."""
     def write(self, batch: object) -> None:
         """Sends the rows of a batch, undecided; connects with the first. Raises as `prepare`."""
     def finish(self) -> tuple[int, bytes | None]:
-        """Waits until the receiver has every row: rows, and the link's state, if there are any."""
+        """Waits until the receiver has every row; returns the count and the link's state."""
     def abort(self) -> None:
         """Rolls back and ends the link."""
     @staticmethod
     def commit(url: str, options: Mapping[str, Any], prepared: Sequence[tuple[int, bytes]]) -> None:
-        """Commits what tasks have prepared: their partitions and states.
+        """Commits the rows that tasks have prepared, by their partitions and states.
 
         Raises:
-            LinkLost: Not everything was committed; the text has what is known.
+            LinkLost: Not everything was committed; the text has the known outcomes.
         """
     @staticmethod
     def roll_back(
         url: str, options: Mapping[str, Any], prepared: Sequence[tuple[int, bytes]]
     ) -> int:
-        """Rolls back what tasks have prepared, as far as the receiver can be reached: how many."""
+        """Rolls back prepared rows, as far as the receiver can be reached; returns how many."""
 
 _Frame: TypeAlias = tuple[int, str, bytes, dict[str, Any], list[tuple[int, str]]]
 """Where a frame stands, its name, its bytes, its members, and what so many of its bytes are for."""
@@ -291,7 +292,7 @@ class LumberjackWindow:
         """
     @property
     def attributes(self) -> dict[str, str]:
-        """What else is known of the sender.
+        """Further facts of the sender.
 
         Over TLS ``tls.version`` and ``tls.cipher``; with a certificate ``tls.subject``, ``tls.san``
         (names separated by commas; those within a name are escaped by a backslash) and
@@ -319,7 +320,7 @@ class LumberjackBatch:
     Args:
         events: JSON text as bytes or str, or sequences of pairs; or an Arrow array of JSON texts.
         is_window: Whether they go in windows of their own.
-        first: What an error calls the first of them.
+        first: The number of the first event in errors.
 
     Raises:
         UsageError: ``events``, ``event``, ``empty_window``, ``empty_json``, ``frame_too_large``.
@@ -338,7 +339,7 @@ class LumberjackBatch:
 
 @final
 class LumberjackRoom:
-    """What a window still takes; an event of more bytes than a window's goes alone.
+    """The room that a window still has; an event larger than a window goes alone.
 
     Args:
         events: Events in the window, at the most.
@@ -347,19 +348,19 @@ class LumberjackRoom:
 
     def __new__(cls, events: int, plain_bytes: int) -> LumberjackRoom: ...
     def takes(self, json_bytes: int) -> bool:
-        """Takes a JSON event of so many bytes; whether it fits."""
+        """Takes a JSON event of `json_bytes` bytes; returns whether it fits."""
     @property
     def is_full(self) -> bool:
-        """Whether it takes no more, however small."""
+        """Whether it takes no more events of any size."""
 
 @final
 class LumberjackSender:
     """Connections to one host or several. It begins to connect at its construction.
 
     Args:
-        urls: Where to.
-        options: As of `ackline.lumberjack.connect`; for a buffer, None is what all hosts may have
-            in flight, and a window each.
+        urls: The receivers.
+        options: As for `ackline.lumberjack.connect`; a buffer of None holds the events that all
+            hosts may have in flight, and a window for each host.
     """
 
     def __new__(cls, urls: Sequence[str], options: Mapping[str, Any]) -> LumberjackSender: ...
@@ -367,7 +368,7 @@ class LumberjackSender:
     def batch_events(self) -> int:
         """Events in a window at the most."""
     def try_send(self, batch: LumberjackBatch) -> tuple[int, int, int] | None:
-        """Accepts a batch: its id and its events' first and last number; None if there is no room.
+        """Accepts a batch; returns its id and its first and last event number, None without room.
 
         Raises:
             UsageError: The buffer can never hold it.
@@ -386,7 +387,7 @@ class LumberjackSender:
     def is_flushed(self, batch: int) -> bool:
         """Whether all batches up to this one are acknowledged; raises as `is_acknowledged`."""
     def check_connected(self) -> None:
-        """Raises why no host was reached, if each was tried in vain."""
+        """Raises the reason why no host was reached, if each was tried in vain."""
     def wait(
         self,
         interest: Literal["connected", "room", "batch", "flushed", "ended"],
@@ -400,7 +401,7 @@ class LumberjackSender:
                 ``batch``: that `batch` is acknowledged; ``flushed``: that and all before are;
                 ``ended``: `finish` has come to its end.
             timeout: Seconds; None waits for ever.
-            batch: The batch that ``batch`` and ``flushed`` mean.
+            batch: The batch for ``batch`` and ``flushed``.
 
         Returns:
             Whether it is there.
@@ -422,7 +423,7 @@ class LumberjackSender:
     def finish(self, timeout: float) -> None:
         """Accepts no more; ends when everything is acknowledged, or after `timeout` seconds."""
     def unacked(self) -> tuple[list[tuple[int, int]], int] | None:
-        """What `finish` left: ranges of events' numbers, and how many may have arrived."""
+        """The events that `finish` left: ranges of numbers, and how many may have arrived."""
     def unacked_events(self) -> list[bytes | list[tuple[bytes, bytes]]]:
         """The events of `unacked`, in order."""
 
@@ -433,7 +434,7 @@ class EventStream:
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The rows as a capsule of Arrow's C stream interface."""
     def skipped(self) -> list[tuple[int, int, str, str]]:
-        """The losses that were passed over so far: start, end, why, when it was noted."""
+        """The losses that were passed over so far: start, end, reason, time of the note."""
     def project(self, projection: Projection, memory: int) -> EventStream:
         """The same events, read with its `columns`, as its schema; this stream is over.
 
@@ -444,23 +445,23 @@ class EventStream:
 
 @final
 class Inference:
-    """What the members of the events that were observed have in common."""
+    """The schema of the members of observed events."""
 
     def __new__(cls, case_sensitive: bool) -> Inference: ...
     def observe(self, stream: EventStream) -> None:
         """Takes events into account, read with `parts` and `payload`; their stream is over."""
     @property
     def events(self) -> int:
-        """How many events were observed."""
+        """The number of observed events."""
     @property
     def malformed(self) -> int:
-        """How many of them were no object of JSON."""
+        """The number of observed events that were no JSON object."""
     @property
     def shadowed(self) -> list[str]:
         """Members that are no columns because every event has a column of this name."""
     @property
     def names_left_out(self) -> int:
-        """How often a member was passed over for its name, or because there were too many."""
+        """Times that a member was passed over for its name, or because there were too many."""
     @property
     def ddl(self) -> str:
         """The columns as Spark's DDL, one on each line."""
@@ -484,7 +485,7 @@ class Projection:
     def columns(self) -> list[str]:
         """The columns of an event that are read for it."""
     def with_rescued(self) -> Projection:
-        """The same with the column of the rescued behind all others, unless it is turned off."""
+        """The same with the column of rescued members added, unless it is turned off."""
 
 @final
 class BlockStream:
@@ -516,9 +517,9 @@ class Spool:
         *,
         skip_losses: bool = False,
     ) -> int:
-        """Where a batch from `start` ends: before the first loss, unless it skips losses."""
+        """The end of a batch from `start`: before the first loss, unless it skips losses."""
     def losses(self) -> list[tuple[int, int, str, str]]:
-        """Each known loss: start, end, why, when it was noted. Groups are not read."""
+        """Each known loss: start, end, reason, time of the note. Groups are not read."""
     def holes(
         self, start: int | None = None, end: int | None = None, *, check: bool = False
     ) -> list[tuple[int, int, str, str]]:
@@ -560,9 +561,9 @@ class Spool:
     ) -> EventStream:
         """Events of one part; reads that file alone. `memory` is in bytes, 4 MiB at least."""
     def consumers(self) -> list[tuple[str, int, str]]:
-        """Each consumer's name, committed position, and when its mark was written."""
+        """Each consumer's name, committed position, and the time of its mark."""
     def consumer_states(self) -> list[dict[str, Any]]:
-        """All that is known of each consumer."""
+        """The state of each consumer."""
     def lease(
         self, name: str, holder: str = "", wait: float = 0.0, create_at: int | None = None
     ) -> Lease:
@@ -575,21 +576,21 @@ class Spool:
     def seek_consumer(self, name: str, position: int) -> tuple[int, int, int, int]:
         """Moves the mark of a consumer without a reader: from, to, skipped, repeated."""
     def lag(self, position: int) -> tuple[int, int, int | None]:
-        """Events, bytes, and when the oldest was received (µs since 1970), above a position."""
+        """Events above a position: count, bytes, receipt of the oldest (µs since 1970)."""
     def find(self, at_us: int) -> int:
         """The first position received at a time (µs since 1970) or later."""
     def bytes(self) -> int:
         """The bytes of segments and indexes."""
     def writer(self) -> int | None:
-        """The process that writes the spool now; 0 when it cannot be seen from here."""
+        """The id of the process that writes the spool now; 0 if it is invisible here."""
     def commit_mark(self, name: str, position: int) -> None:
         """Durably sets a consumer's mark; refused while another process holds the consumer."""
     def remove_consumer(self, name: str) -> bool:
-        """Forgets a consumer; False if there was none of that name."""
+        """Removes a consumer; False if there was none of that name."""
     def wait_durable(self, position: int, timeout: float | None = None) -> int:
         """Waits until `durable` is at least `position`; returns it then, or after `timeout`."""
     def blocks(self, start: int | None = None, end: int | None = None) -> BlockStream:
-        """What the blocks of a range are, without their events."""
+        """The headers of a range's blocks, without the events."""
     def fsync_probe(self, rounds: int) -> dict[str, Any]:
         """Times `rounds` fsyncs of 4 KiB each in the spool's directory."""
     def verify(self, progress: Callable[[int, int], object]) -> dict[str, Any]:
@@ -607,7 +608,7 @@ class Lease:
         """The consumer."""
     @property
     def generation(self) -> int:
-        """Counts the leases of this consumer; a mark is moved only by the newest one."""
+        """The number of this consumer's leases; only the newest lease moves the mark."""
     def committed(self) -> int | None:
         """The consumer's mark; None while it has no file."""
     def commit(self, position: int) -> None:
@@ -617,7 +618,7 @@ class Lease:
         `spool.behind_checkpoint` above the durable position.
         """
     def seen(self) -> None:
-        """Says that the reader lives; writes at most every 5 seconds."""
+        """Records that the reader is alive; writes at most every 5 seconds."""
     def release(self) -> None:
         """Lets go of the consumer."""
     def __enter__(self) -> Self: ...
@@ -643,12 +644,12 @@ def check_whole(name: str, value: object, least: int) -> None:
     """Raises `UsageError` if `value`, the argument `name`, is no whole number from `least` on."""
 
 def spool_adopt(path: str | PathLike[str], group: bool = False) -> tuple[str, str, list[str]]:
-    """Gives a spool a new UUID: the old one, the new one, consumers whose marks were lowered."""
+    """Gives a spool a new UUID; returns the old, the new, and consumers with lowered marks."""
 
 def spool_mend(
     path: str | PathLike[str], dry_run: bool = False, group: bool = False
 ) -> tuple[int, list[tuple[str, PathLike[str], int | None, int | None, str]]]:
-    """Mends a spool: the next position; the steps as (what, path, start, end, why)."""
+    """Mends a spool; returns the next position, and steps (what, path, start, end, why)."""
 
 @final
 class Receiver:
@@ -664,14 +665,14 @@ class Receiver:
     ) -> Receiver: ...
     @property
     def urls(self) -> list[str]:
-        """Where it listens, with the ports that were chosen."""
+        """The URLs that it listens on, with the chosen ports."""
     def next_event(self, timeout: float | None = None) -> str | None:
         """The next JSON line, or None after `timeout` seconds."""
     def stats(self) -> str:
         """Totals and gauges, as JSON."""
     def stop(self, drain: float | None = None) -> int:
-        """Stops; returns how many windows were left unacknowledged."""
+        """Stops; returns the number of windows left unacknowledged."""
     def failure(self) -> str | None:
-        """Why it gave up, as ``code: text``; None while it works."""
+        """The reason why it gave up, as ``code: text``; None while it works."""
     def abort(self) -> int:
-        """Ends every connection now; answers the windows left unacknowledged."""
+        """Ends every connection now; returns the number of windows left unacknowledged."""

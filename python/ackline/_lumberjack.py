@@ -56,7 +56,7 @@ class ListenerBase:
 
     @property
     def url(self) -> str:
-        """Where it listens, with the port that was chosen."""
+        """The URL that it listens on, with the chosen port."""
         return self._core.url
 
     @property
@@ -126,7 +126,7 @@ class Unacked:
 
 
 def lost_at_end(left: Unacked) -> LinkLost:
-    """The error of a block's end with events that are not acknowledged."""
+    """Returns the error for the end of a block with unacknowledged events."""
     return LinkLost(
         f"{len(left)} events are not acknowledged {CLOSING_SECONDS:g} s after the block's end, "
         f"{left.possibly_arrived} of them may have arrived: flush() inside the block waits for "
@@ -147,7 +147,9 @@ class WriterBase:
         return self._core.unacknowledged
 
     def is_acknowledged(self, number: int) -> bool:
-        """Whether the events are acknowledged for which `try_send` or `send_window` returned this.
+        """Whether the events of the call that returned `number` are acknowledged.
+
+        The calls are `try_send` and `send_window`.
 
         Raises:
             LinkLost: The writer was closed before they were.
@@ -189,7 +191,7 @@ class WriterBase:
         return self._batch(events, is_window=True)
 
     def _batch(self, events: Events, *, is_window: bool = False, first: int = 0) -> LumberjackBatch:
-        """Returns the events, dicts as JSON text; `first` is the first one's number in errors."""
+        """Returns the events, with dicts as JSON text; errors number the first event `first`."""
         events = _sequence(events)
         if isinstance(events, ArrowArray):
             return LumberjackBatch(events, is_window)

@@ -29,7 +29,7 @@ class LumberjackConnectOptions(TypedDict, total=False):
             4MiB.
         buffer_events: Events accepted and not acknowledged, over all hosts. A batch counts until
             all of it is acknowledged. Off is as many as all hosts may have in flight, and a window
-            each. Default: 65536.
+            for each host. Default: 65536.
         buffer_bytes: Their bytes. Off is for as many windows, 16 MiB each at least. Default: 64MiB.
         cumulative: Number events on and on instead of from 1 in each window. Default: false.
         connect_timeout: Time of one attempt to connect. Default: 10s.
@@ -194,8 +194,8 @@ class RelinkConnectOptions(TypedDict, total=False):
         handshake_timeout: Time for the handshake of the protocol. Default: 10s.
         stuck_after: Connections in a row that may end soon, with nothing received and nothing
             acknowledged, before this side gives the link up. It is lost then; the listener may
-            refuse what was sent, such as a message above its limits, which the protocol has no word
-            for. Default: off.
+            refuse a message, such as one above its limits, and the protocol has no packet that says
+            so. Default: off.
         wants_hints: Asks the listener for its limits, and for the reason of an *uncommitted*. An
             Ackline of this version tells them, see `Link.told`; any other listener ignores the
             wish. Default: false.
@@ -295,8 +295,8 @@ class RelinkAdoptOptions(TypedDict, total=False):
         handshake_timeout: Time for the handshake of the protocol. Default: 10s.
         stuck_after: Connections in a row that may end soon, with nothing received and nothing
             acknowledged, before this side gives the link up. It is lost then; the listener may
-            refuse what was sent, such as a message above its limits, which the protocol has no word
-            for. Default: off.
+            refuse a message, such as one above its limits, and the protocol has no packet that says
+            so. Default: off.
         wants_hints: Asks the listener for its limits, and for the reason of an *uncommitted*. An
             Ackline of this version tells them, see `Link.told`; any other listener ignores the
             wish. Default: false.
@@ -494,16 +494,16 @@ class BpmuxConnectOptions(TypedDict, total=False):
     Attributes:
         connect_timeout: Time to connect, with the handshake of TLS. Default: 10s.
         memory: Bytes of received payload that may be held in memory; above it nothing more is read
-            until some is taken. Open sinks, streams and requests of the peer's may take half of a
-            quarter beside it. At least 65536. Default: 256MiB.
+            until some is taken. Open sinks, streams and requests of the peer may take a further
+            eighth of it. At least 65536. Default: 256MiB.
         send_bytes: Bytes that wait on one sink before `send` waits; a single larger message is
             taken when nothing else waits. Of messages as many as 64 go into it, at least 1,024. As
             much of requests and openings may wait on the top-level. Default: 256KiB.
         chunk_size: Payload bytes of a chunk that is sent: longer payloads go in several, between
             which others have their turn. Default: 16KiB.
         parts: Whether a message of a sink, stream or duplex that comes in several chunks is handed
-            out part by part, whatever its length (R-BPM-31). If not, it is handed out whole, and
-            one longer than max_payload_bytes ends the connection. Default: false.
+            out part by part, at any length (R-BPM-31). If not, it is handed out whole, and one
+            longer than max_payload_bytes ends the connection. Default: false.
         ping_after: Silence after which a ping goes out. Default: 11s.
         pong_timeout: How long a ping waits for its pong before the connection ends. Default: 7s.
         chunk_receive_timeout: Silence inside a chunk: the connection ends. Default: 30s.
@@ -557,16 +557,16 @@ class BpmuxListenOptions(TypedDict, total=False):
 
     Attributes:
         memory: Bytes of received payload of all connections that may be held in memory. Open sinks,
-            streams and requests of peers may take a quarter beside it, and those of one of them
-            half of what the others leave. At least 65536. Default: 256MiB.
+            streams and requests of peers may take a further quarter of it; those of one peer may
+            take half of the part that the others leave. At least 65536. Default: 256MiB.
         send_bytes: Bytes that wait on one sink before `send` waits; a single larger message is
             taken when nothing else waits. Of messages as many as 64 go into it, at least 1,024. As
             much of requests and openings may wait on the top-level. Default: 256KiB.
         chunk_size: Payload bytes of a chunk that is sent: longer payloads go in several, between
             which others have their turn. Default: 16KiB.
         parts: Whether a message of a sink, stream or duplex that comes in several chunks is handed
-            out part by part, whatever its length (R-BPM-31). If not, it is handed out whole, and
-            one longer than max_payload_bytes ends the connection. Default: false.
+            out part by part, at any length (R-BPM-31). If not, it is handed out whole, and one
+            longer than max_payload_bytes ends the connection. Default: false.
         ping_after: Silence after which a ping goes out. Default: 11s.
         pong_timeout: How long a ping waits for its pong before the connection ends. Default: 7s.
         chunk_receive_timeout: Silence inside a chunk: the connection ends. Default: 30s.

@@ -75,10 +75,10 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """The limits that the listener has told; None for one that it has not."""
+    """The limits that the listener has announced; None for a limit that it has not."""
 
     transaction_bytes: int | None
-    """Bytes of undecided messages of the link; each counts 64 bytes more than it has."""
+    """Bytes of undecided messages of the link; each message counts with 64 bytes added."""
     receive_window: int | None
     """Messages of one channel that may be sent and not consumed."""
     message_bytes: int | None
@@ -119,7 +119,7 @@ class ReceiptBase:
 
     @property
     def is_received(self) -> bool:
-        """Whether the peer has said that it has it: after a cut, or when it consumes it."""
+        """Whether the peer has confirmed that it has it: after a cut, or by consuming it."""
         return self._core.is_received
 
     @property
@@ -192,7 +192,7 @@ class LinkBase(Generic[_R]):
         return [Unacknowledged(channel, number, tuple(parts)) for channel, number, parts in left]
 
     def _let_go(self) -> list[Unacknowledged]:
-        """Lets the link go; returns the unacknowledged messages, in every call of `close`."""
+        """Lets the link go; returns the unacknowledged messages, for every call of `close`."""
         self._is_told = True
         try:
             left = self.unacknowledged
@@ -217,7 +217,7 @@ class LinkBase(Generic[_R]):
     def told(self) -> Told:
         """The listener's limits on this connection, and its reason to refuse a transaction.
 
-        A listener of Ackline tells them, before it answers a `ping`, if `connect` has asked for
+        A listener of Ackline announces them before it answers a `ping`, if `connect` has asked for
         them with ``wants_hints=True``. Otherwise all are None.
         """
         return Told(*self._core.told)
@@ -227,9 +227,9 @@ class LinkBase(Generic[_R]):
         return self._core.stats()
 
     def try_send(self, channel: Channel, payload: Payload) -> _R | None:
-        """Sends a message now, or returns None without room, which windows and `send_bytes` limit.
+        """Sends a message now; returns None while the windows or `send_bytes` leave no room.
 
-        `Receipt.kept` and `Receipt.consumed` say what becomes of it, as with `send`.
+        `Receipt.kept` and `Receipt.consumed` report its progress, as with `send`.
 
         Args:
             channel: A channel of this end, which is opened if need be.
@@ -256,8 +256,8 @@ class LinkBase(Generic[_R]):
     def last_receipt(self, channel: Channel) -> _R | None:
         """The receipt of the last message on an own channel that is open.
 
-        With `state` the message may be one that an earlier process sent, also if it is consumed: an
-        application goes on with the message behind its `sequence`, which wraps at 2^32. A channel
+        With `state` an earlier process may have sent the message, which may be consumed already: an
+        application goes on with the message after this `sequence`, which wraps at 2^32. A channel
         that was closed begins again at 0, and so does a new link, which has another `key`.
 
         Returns:
@@ -269,8 +269,8 @@ class LinkBase(Generic[_R]):
     def consume(self, channel: Channel, through: int) -> None:
         """Consumes the messages of the peer's channel up to the number `through`.
 
-        They leave the receive window, and are acknowledged to the peer in time (`ack_delay`,
-        `ack_window`); with `state`, once the disk has noted it.
+        They leave the receive window, and are acknowledged to the peer after `ack_delay` or for
+        `ack_window` messages at once; with `state`, not before the disk has them as consumed.
 
         Raises:
             UsageError: ``unknown_channel``; ``out_of_range``: the message has not arrived, or was
@@ -283,14 +283,14 @@ class LinkBase(Generic[_R]):
         """Consumes these messages and all before them on their channels; as `consume`.
 
         Raises:
-            UsageError: ``other_link``: one of them came over another link. ``out_of_range``: also
-                one of an earlier channel, which was closed. Nothing is consumed then.
+            UsageError: ``other_link``: a message came over another link. ``out_of_range``: also for
+                a message of an earlier channel that was closed. After an error nothing is consumed.
             LinkClosed: The link is over.
         """
         self._core.consume_many(list(messages))
 
     def commit(self, channel: Channel, through: int | None = None) -> int:
-        """Asks the peer to process own messages: those up to `through`, or the next one.
+        """Asks the peer to process messages of this end: those up to `through`, or the next one.
 
         Returns:
             The number of the last of them; their receipts tell the outcome.
@@ -302,11 +302,11 @@ class LinkBase(Generic[_R]):
         return self._core.settle("commit", True, channel, through)
 
     def rollback(self, channel: Channel, through: int | None = None) -> int:
-        """Asks the peer to ignore own messages: those up to `through`, or the next one."""
+        """Asks the peer to ignore messages of this end: those up to `through`, or the next one."""
         return self._core.settle("rollback", True, channel, through)
 
     def committed(self, channel: Channel, through: int | None = None) -> int:
-        """Answers the peer's commit up to `through`, or of the next message: it succeeded.
+        """Answers that the peer's commit up to `through`, or of the next message, has succeeded.
 
         Returns:
             The number of the last message that is answered.
@@ -318,7 +318,7 @@ class LinkBase(Generic[_R]):
         return self._core.settle("committed", False, channel, through)
 
     def uncommitted(self, channel: Channel, through: int | None = None) -> int:
-        """Answers the peer's commit up to `through`, or of the next message: it failed."""
+        """Answers that the peer's commit up to `through`, or of the next message, has failed."""
         return self._core.settle("uncommitted", False, channel, through)
 
     def notify_received(self, channel: Channel) -> None:
@@ -345,7 +345,7 @@ class LinkBase(Generic[_R]):
         return None if event is None else Event(*event)
 
     def discard(self) -> None:
-        """Gives the link up, on the disk too; `LinkLost` has the messages that were left."""
+        """Gives the link up, on the disk too; `LinkLost` then has the messages that were left."""
         self._core.discard()
 
     def _try_send(self, channels: Sequence[Channel], message: RelinkBatch) -> list[RelinkReceipt]:
@@ -353,7 +353,7 @@ class LinkBase(Generic[_R]):
         return self._core.try_send(list(channels), message) or []
 
     def _try_receive(self, max_messages: int) -> list[Message]:
-        """Returns the messages that are there; raises when no more can come."""
+        """Returns the messages that have arrived; raises when no more can come."""
         given: object = max_messages
         if not isinstance(given, int) or given < 1:
             wrong = f"max_messages is {max_messages!r}; it is a whole number of at least 1"
@@ -378,7 +378,7 @@ class ListenerBase:
 
     @property
     def url(self) -> str:
-        """Where it listens, with the port that was chosen."""
+        """The URL that it listens on, with the chosen port."""
         return self._core.url
 
     @property
@@ -394,7 +394,7 @@ class ListenerBase:
 
 
 def batch_of(payloads: Payloads) -> RelinkBatch:
-    """Returns the messages, which are checked and copied once."""
+    """Checks and copies the messages, and returns them as a native batch."""
     return RelinkBatch(payloads)
 
 

@@ -63,7 +63,7 @@ class RelinkMessage:
         """The peer's channel."""
     @property
     def sequence(self) -> int:
-        """Its number there: what `consume` takes."""
+        """Its number on that channel, for `consume`."""
     @property
     def payload(self) -> bytes:
         """All parts, one behind the other; a copy, made once for one part of up to 1,024 bytes."""
@@ -77,7 +77,7 @@ class RelinkMessage:
 
 @final
 class RelinkReceipt:
-    """How far a message that was sent has come."""
+    """The progress of a message that was sent."""
 
     @property
     def sequence(self) -> int:
@@ -92,14 +92,15 @@ class RelinkReceipt:
     def is_consumed(self) -> bool:
         """Whether the peer has consumed it."""
     def outcome(self) -> Literal["committed", "uncommitted", "rolled_back"] | None:
-        """What became of it in a transactional direction.
+        """The outcome in a transactional direction.
 
         Raises:
             LinkClosed: It cannot be known any more.
-            UsageError: ``forgotten``: so much was decided since that it is not kept.
+            UsageError: ``forgotten``: too many later decisions came, so that this one is no longer
+                kept.
         """
     def check(self) -> None:
-        """Raises why nothing more is heard of it, if that is so."""
+        """Raises the reason why no more progress can come, if there is one."""
     def wait(self, stage: _Stage, timeout: float | None) -> bool:
         """Waits until a stage is reached or cannot be; False after `timeout` seconds."""
     def wait_async(self, stage: _Stage, waker: LoopWaker) -> Standing[bool] | None:
@@ -107,7 +108,7 @@ class RelinkReceipt:
 
 @final
 class RelinkConnecting:
-    """A link that is on its way. It begins to connect at its construction."""
+    """A link that is being made. It begins to connect at its construction."""
 
     def __new__(
         cls, url: str, options: Mapping[str, Any], handed: bytes | None = None
@@ -132,7 +133,7 @@ class RelinkListener:
     def __new__(cls, url: str, options: Mapping[str, Any]) -> RelinkListener: ...
     @property
     def url(self) -> str:
-        """Where it listens, with the port that was chosen."""
+        """The URL that it listens on, with the chosen port."""
     def try_accept(self) -> RelinkLink | None:
         """The next link, if one is there."""
     def wait(self, timeout: float | None) -> bool:
@@ -159,7 +160,7 @@ class RelinkLink:
     def try_send_many(
         self, channel: _Channel, batch: RelinkBatch, start: int
     ) -> tuple[int, RelinkReceipt | None]:
-        """Sends messages from `start` on while there is room: how many, and the last receipt."""
+        """Sends messages from `start` on while there is room: their count, the last receipt."""
     def try_receive(self, max: int) -> list[RelinkMessage] | None:  # noqa: A002 (positional)
         """The messages that are there; None when no more can come.
 
@@ -168,9 +169,9 @@ class RelinkLink:
             LinkClosed: The link is closed, and every message was taken.
         """
     def consume(self, channel: _Channel, through: int) -> None:
-        """Is done with the messages of the peer's channel up to a number."""
+        """Consumes the messages of the peer's channel up to a number."""
     def consume_many(self, messages: list[RelinkMessage]) -> None:
-        """Is done with these messages and those before them on their channels."""
+        """Consumes these messages and those before them on their channels."""
     def settle(
         self,
         verb: Literal["commit", "rollback", "committed", "uncommitted"],
@@ -178,23 +179,23 @@ class RelinkLink:
         channel: _Channel,
         through: int | None,
     ) -> int:
-        """Decides on own messages, or answers the peer's commits; the number of the last one."""
+        """Decides on own messages, or answers the peer's commits; returns the last number."""
     def notify_received(self, channel: _Channel) -> None:
         """Tells the peer now what has arrived on its channel."""
     def close_channel(self, channel: _Channel) -> None:
-        """Closes an own channel once its messages are consumed."""
+        """Closes a channel of this end once its messages are consumed."""
     def try_decided(self) -> tuple[bytes, Literal["commit", "rollback"], int] | None:
         """The peer's next decision: channel, operation, the last message."""
     def try_event(self) -> tuple[Any, bytes | None, int | None] | None:
         """The next event: its name, the channel, messages not acknowledged."""
     def ping(self) -> tuple[int, int]:
-        """Sends a ping; its mark for `pong` and `wait`."""
+        """Sends a ping; returns its mark for `pong` and `wait`."""
     def pong(self, ping: tuple[int, int]) -> float | None:
         """Seconds from a ping to its pong, once it is there."""
     def begin_shutdown(self) -> None:
         """Opens no more channels, and closes the open ones."""
     def check(self) -> None:
-        """Raises why the link is over, if it is."""
+        """Raises the reason why the link is over, if it is."""
     def wait(
         self,
         interest: _Interest,
@@ -210,9 +211,9 @@ class RelinkLink:
                 for a message of `size` bytes; ``connected``: a transport; ``end`` of the link;
                 ``pong`` of `ping`; ``kept``: all is on the disk; ``acknowledged``: all is consumed.
             timeout: Seconds; None waits for ever.
-            channel: Where room is wanted; in a list once for each message.
-            size: For how many bytes.
-            ping: What `ping` returned.
+            channel: The channel that needs room; in a list once for each message.
+            size: Bytes of room.
+            ping: The mark from `ping`.
 
         Returns:
             Whether it is there.
@@ -229,7 +230,7 @@ class RelinkLink:
     def let_go(self) -> None:
         """Ends the link in this process."""
     def hand_over_async(self, waker: LoopWaker) -> Standing[bool] | None:
-        """As `hand_over`, without waiting; what came of it is for `handed_over`."""
+        """As `hand_over`, without waiting; `handed_over` then returns the result."""
 
     def handed_over(self) -> bytes | None:
         """The state of a link that was handed over; None if it was not.
@@ -240,17 +241,17 @@ class RelinkLink:
         """
 
     def hand_over(self, timeout: float | None) -> bytes:
-        """Lets the link go when its peer has everything: its state, for another process."""
+        """Lets the link go when its peer has everything; returns its state."""
     def last_receipt(self, channel: bytes | int) -> RelinkReceipt | None:
         """The receipt of the last message on an own channel that is open."""
     def noted(self) -> int:
-        """How many changes of the link there were.
+        """The number of changes of the link so far.
 
         Raises:
             UsageError: ``not_kept``: it is not kept on disk.
         """
     def is_kept(self, noted: int) -> bool:
-        """Whether so many of them are on disk.
+        """Whether the first `noted` changes are on disk.
 
         Raises:
             StateError: They could not be written.
@@ -273,13 +274,13 @@ class RelinkLink:
     def state(
         self,
     ) -> Literal["connecting", "resuming", "up", "shutting_down", "closed", "lost"]:
-        """Where the link is in its life."""
+        """The state of the link."""
     @property
     def is_connected(self) -> bool:
         """Whether a transport carries it now."""
     @property
     def peer(self) -> tuple[str, str, dict[str, str], str] | None:
-        """Name, identity and attributes of who made it, and the endpoint; at the listener's end."""
+        """Name, identity and attributes of the connector, and the endpoint; for listeners."""
     @property
     def told(self) -> tuple[int | None, int | None, int | None, str | None]:
         """The members of `ackline.relink.Told`."""

@@ -1,4 +1,4 @@
-"""Text that comes from elsewhere, as a terminal may show it: nothing in it that it would act on."""
+"""Escapes for foreign text on a terminal, so that the terminal acts on nothing in it."""
 
 import json
 import unicodedata
@@ -7,11 +7,11 @@ __all__ = ["escaped", "lines_escaped"]
 
 
 def escaped(text: str) -> str:
-    r"""A text with the escapes of JSON for everything but printable characters, line ends too.
+    r"""Returns a text with everything but printable characters escaped as in JSON, line ends too.
 
-    Escaped are C0, DEL and C1, marks that turn the writing round or are not seen (all of the
-    Unicode categories Cc, Cf, Co, Cs, Cn, Zl and Zp). So a peer's word can neither move the cursor
-    nor turn the writing round, nor begin a line. Spaces of other widths (Zs) stay.
+    These are C0, DEL and C1, and marks that are invisible or change the direction of writing (all
+    of the Unicode categories Cc, Cf, Co, Cs, Cn, Zl and Zp). So a peer's text can neither move the
+    cursor nor change the direction of writing, nor begin a line. Spaces of other widths (Zs) stay.
     """
     if text.isprintable():
         return text
@@ -19,7 +19,7 @@ def escaped(text: str) -> str:
 
 
 def lines_escaped(text: str) -> str:
-    """The same for a text of several lines: line feeds and tabs stay."""
+    """Returns a text of several lines escaped in the same way; its line feeds and tabs stay."""
     if text.isprintable():
         return text
     stays = "\n\t"

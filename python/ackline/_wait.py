@@ -1,7 +1,7 @@
-"""How a thread waits.
+"""The waits of threads.
 
-The native methods wait by themselves, so the modules for threads call them directly. Only a wait
-that takes more than one call stands here, under the name that it has in `ackline.aio._wait`.
+The native methods wait by themselves, so the modules for threads call them directly. Only a wait of
+more than one call is in this module, under its name in `ackline.aio._wait`.
 """
 
 from ackline._relink_core import RelinkLink

@@ -1,7 +1,7 @@
 # Written by `make sync` from ackline/aio/bpmux.py: change that file.
 """bpmux for threads: requests, sinks, streams and duplexes over one connection, each with credit.
 
-Both ends are equal, whoever connected. For asyncio see `ackline.aio.bpmux`.
+Both ends are equal, no matter which one connected. For asyncio see `ackline.aio.bpmux`.
 """
 
 from collections.abc import Iterator
@@ -141,7 +141,7 @@ class Connection(Block, ConnectionBase):
         return self._stream
 
     def request(self, payload: Buffer, *, timeout: float | None = None) -> Response:
-        """Sends a request; waits for room, which `send_bytes` limits.
+        """Sends a request; waits while `send_bytes` leaves no room.
 
         Args:
             payload: Bytes, or anything else with a buffer of bytes.
@@ -170,12 +170,12 @@ class Connection(Block, ConnectionBase):
         Raises:
             LinkTimeout: No response came in time.
             RequestClosed: The peer will not answer.
-            UsageError: As `request`, like the others.
+            UsageError: As by `request`, whose other errors are raised too.
         """
         deadline = deadline_in(timeout)
         answer = self._core.call(payload, timeout)
         if answer is None:
-            # There is no room: this request waits in its turn, behind earlier ones.
+            # There is no room, so this request waits for its turn behind earlier ones.
             with self.request(payload, timeout=timeout) as response:
                 return response.response(timeout=left_until(deadline))
         if answer is False:
@@ -183,7 +183,7 @@ class Connection(Block, ConnectionBase):
         return answer
 
     def open_sink(self, payload: Buffer = b"", *, timeout: float | None = None) -> Sink:
-        """Opens a sink: the peer reads it. Returns once its opening is sent.
+        """Opens a sink, which the peer reads; returns once its opening is sent.
 
         Args:
             payload: The payload of the opening, which may have to wait for credit.
@@ -200,13 +200,13 @@ class Connection(Block, ConnectionBase):
         return Sink(doing.take())
 
     def open_stream(self, payload: Buffer = b"", *, timeout: float | None = None) -> Stream:
-        """Opens a stream: the peer writes it. As `open_sink`."""
+        """Opens a stream, which the peer writes; otherwise as `open_sink`."""
         doing = self._core.open("stream", payload)
         wait_open(doing, timeout)
         return Stream(doing.take())
 
     def open_duplex(self, payload: Buffer = b"", *, timeout: float | None = None) -> Duplex:
-        """Opens a duplex: both ends write and read it. As `open_sink`."""
+        """Opens a duplex, which both ends write and read; otherwise as `open_sink`."""
         doing = self._core.open("duplex", payload)
         wait_open(doing, timeout)
         return Duplex(*doing.take())
@@ -259,16 +259,18 @@ class Connection(Block, ConnectionBase):
         ``no handler`` if there is none for its arrival. A handler with a parameter ``context`` gets
         a `Context` by keyword. A request that is given up before its turn is not handled.
 
-        The handler of a request that is given up, or of a stream that is cancelled, runs on: a
-        thread cannot be ended. It leaves its place to another call, and up to four times
-        `concurrency` such handlers run beside the others; above that calls wait, and the log says
-        so (``bpmux.handlers_abandoned``). With a concurrency of 1 it keeps its place.
+        When the peer gives up a request or cancels a stream, the handler runs on, because a thread
+        cannot be ended. Another call takes its place, and up to four times `concurrency` such
+        handlers run beside the others; above that calls wait, and the log says so
+        (``bpmux.handlers_abandoned``). With a concurrency of 1 the handler keeps its place.
 
-        The calling thread takes part, unless it is the main thread, which looks after signals. More
-        threads are started when they are needed; they are daemons if the calling thread is one.
+        The calling thread runs handlers too, unless it is the main thread, which stays free to
+        handle signals. More threads are started when they are needed; they are daemons if the
+        calling thread is one.
 
         Args:
-            on_request: Takes the request's payload and returns the response; None is an empty one.
+            on_request: Takes the request's payload and returns the response; None is an empty
+                response.
             on_sink: Takes a `Stream` to read and the payload that the peer opened its sink with.
             on_stream: Takes a `Sink` to write and the payload that the peer opened its stream with.
             on_duplex: Takes a `Duplex` and the payload that the peer opened it with.
@@ -291,7 +293,7 @@ class Connection(Block, ConnectionBase):
         Serving(self, handlers, concurrency).run()
 
     def ping(self, *, timeout: float = 10.0) -> float:
-        """Seconds that the peer takes to answer a ping.
+        """Pings the peer; returns the seconds until its answer.
 
         Raises:
             LinkTimeout: It did not answer in time.
@@ -304,9 +306,9 @@ class Connection(Block, ConnectionBase):
     def shutdown(self, *, timeout: float | None = None) -> None:
         """Ends the connection in good order.
 
-        Neither side begins anything new, everything open comes to its end, then the transport is
-        closed. The peer's end of the transport is waited for too, up to 5 s after this end's and
-        no longer than `timeout`; a peer that leaves it open is no error.
+        Neither side begins anything new, everything open comes to its end, and then the transport
+        is closed. This also waits until the peer closes the transport, up to 5 s after this end and
+        no longer than `timeout`; it is no error if the peer leaves it open.
 
         Args:
             timeout: Seconds; None waits for ever for open requests, sinks, streams and duplexes.
@@ -358,7 +360,7 @@ class Listener(Closing, ListenerBase):
             timeout: Seconds; None waits for ever.
 
         Raises:
-            LinkTimeout: None came in time.
+            LinkTimeout: No connection came in time.
             LinkClosed: The listener is closed.
         """
         deadline = deadline_in(timeout)
@@ -393,7 +395,8 @@ class Listener(Closing, ListenerBase):
         ``KeyboardInterrupt`` gives that up, with a traceback of ``threading``.
 
         Args:
-            on_request: As for `Connection.serve`, like the others.
+            on_request: Takes a request's payload. This and the others are as for
+                `Connection.serve`.
             on_sink: Takes a `Stream` to read.
             on_stream: Takes a `Sink` to write.
             on_duplex: Takes a `Duplex`.
@@ -402,7 +405,7 @@ class Listener(Closing, ListenerBase):
             concurrency: Handlers at once of each connection.
 
         Raises:
-            UsageError: As `Connection.serve`.
+            UsageError: As by `Connection.serve`.
 
         Example:
             >>> listener.serve(on_request=answer)  # doctest: +SKIP
@@ -426,7 +429,7 @@ class Listener(Closing, ListenerBase):
         serve_each(self, handle)
 
     def close(self) -> None:
-        """Accepts no more; connections that nobody accepted are ended."""
+        """Accepts no more connections; connections that nobody accepted are ended."""
         self._core.close()
 
 

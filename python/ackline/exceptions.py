@@ -1,4 +1,4 @@
-"""What can go wrong, by whose fault it is. All of these can be pickled."""
+"""The errors of this package, by the side that caused them. All of them can be pickled."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -49,11 +49,11 @@ class ProtocolError(AcklineError):
 
 
 class UsageError(AcklineError, ValueError):
-    """The caller asked for what is not allowed now; nothing changed.
+    """The caller asked for something that is not allowed now; nothing changed.
 
     Attributes:
         code: The stable name of the refusal, such as ``unknown_window``; empty if it has none.
-        option: The option that the text begins with; None if it is not about one.
+        option: The option that the text begins with; None if the text names no option.
         other: Another option, with which the text ends; None if there is none.
     """
 
@@ -90,8 +90,8 @@ class LinkLost(LinkClosed):
 
     Attributes:
         unacknowledged: How many messages were sent and not acknowledged: they may have arrived.
-        messages: These messages, where the link kept them (Relink): what may be sent again over
-            another link; channels ascending, each in order.
+        messages: These messages, if the link kept them (Relink); they may be sent again over
+            another link. Channels ascending, each in order.
     """
 
     def __init__(
@@ -113,15 +113,16 @@ class TransportError(AcklineError, ConnectionError):
 
 
 class StateError(AcklineError, OSError):
-    """What happened to a link could not be written to its `state` directory, as on a full disk.
+    """A change of a link could not be written to its `state` directory, as on a full disk.
 
-    The text names the file and what the system said. The link has ended in this process; the next
-    one that opens the directory goes on with what was kept. What was not kept has not left.
+    The text names the file and the system's error. The link has ended in this process; the next
+    process that opens the directory goes on with the state that was kept. Nothing was sent that was
+    not kept before.
     """
 
 
 class LinkTimeout(AcklineError, TimeoutError):  # noqa: N818 (design: the name is the state)
-    """What was waited for did not happen in time. The link lives on."""
+    """The awaited event did not happen in time. The link lives on."""
 
 
 class _EndedByPeer(AcklineError):  # noqa: N818 (as those that it is the base of)
@@ -136,10 +137,10 @@ class _EndedByPeer(AcklineError):  # noqa: N818 (as those that it is the base of
 
 
 class PeerCancelled(_EndedByPeer):
-    """The peer does not want any more what is sent to it, or has given its request up.
+    """The peer wants no more messages, or has given its request up.
 
     Attributes:
-        payload: Why; by convention empty if all is well.
+        payload: The reason; by convention empty if all is well.
     """
 
 
@@ -147,7 +148,7 @@ class RequestClosed(_EndedByPeer):
     """The peer will not answer the request.
 
     Attributes:
-        payload: Why, such as the text of an exception.
+        payload: The reason, such as the text of an exception.
     """
 
 

@@ -1,4 +1,4 @@
-"""Schemas of what stands in payloads: from a sample, as DDL and for Arrow."""
+"""Schemas of payloads, inferred from a sample: as DDL and for Arrow."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,12 +20,13 @@ class Inferred:
 
     Attributes:
         ddl: The columns as Spark's DDL, one on each line.
-        events: How many events were looked at.
-        malformed: How many of them were no JSON object.
-        shadowed: Members that are no columns, because every event has a column of this name, or
-            it is ``_rescued`` or ``_corrupt_record``; the column of the rescued takes them.
-        names_left_out: How often a member was passed over: there were 2,000 names already, or its
-            own has an empty part (``a..b``) or too many.
+        events: Events that were examined.
+        malformed: Examined events that were no JSON object.
+        shadowed: Members that are no columns, because every event has a column of their name, or
+            because the name is ``_rescued`` or ``_corrupt_record``; the column ``_rescued`` takes
+            them.
+        names_left_out: Times that a member was passed over, because there were 2,000 names already,
+            or because its name has an empty part (``a..b``) or too many parts.
     """
 
     ddl: str
@@ -37,7 +38,7 @@ class Inferred:
 
     @classmethod
     def of(cls, inference: _core.Inference) -> Self:
-        """What was inferred."""
+        """Returns the result of an inference."""
         return cls(
             ddl=inference.ddl,
             events=inference.events,

@@ -105,7 +105,7 @@ class Listener(Closing, ListenerBase):
             return
 
     def close(self, *, timeout: float = 1.0) -> None:
-        """Accepts no more, sends the acknowledgements that were given, ends every connection.
+        """Accepts no more, sends the acknowledgements that were given, and ends every connection.
 
         Args:
             timeout: Seconds to wait for the senders to end; then they are cut off.
@@ -159,8 +159,8 @@ class Writer(Closing, WriterBase):
             LinkTimeout: Not all were acknowledged in time. The events accepted by then, all or
                 some, are still sent: send none of them again before `close` returns the rest.
             LinkLost: The writer was closed first.
-            UsageError: An event cannot be sent; events more than `batch_events` before it may have
-                been accepted.
+            UsageError: An event cannot be sent; the batches of `batch_events` before its own may
+                have been accepted.
         """
         deadline = deadline_in(timeout)
         numbers = [self._send(batch, deadline) for batch in self._batches(events)]
@@ -168,7 +168,7 @@ class Writer(Closing, WriterBase):
             self._wait_acknowledged(number, deadline)
 
     def send_window(self, events: Events, *, timeout: float | None = None) -> int:
-        """Accepts one window once there is room; returns its number for `wait_acknowledged`."""
+        """Accepts a window once there is room; returns its number for `wait_acknowledged`."""
         return self._send(self._window(events), deadline_in(timeout))
 
     def wait_acknowledged(self, number: int, *, timeout: float | None = None) -> None:
@@ -182,7 +182,7 @@ class Writer(Closing, WriterBase):
             self._wait("flushed", deadline, last)
 
     def close(self, *, timeout: float = CLOSING_SECONDS) -> Unacked:
-        """Accepts no more and ends when everything is acknowledged, or after `timeout` seconds.
+        """Accepts no more events, and ends once all are acknowledged or after `timeout` seconds.
 
         Returns:
             Exactly the events that are not acknowledged.

@@ -1,4 +1,4 @@
-"""Payloads as typed columns: which ones, and what happens to what does not fit."""
+"""Payloads as typed columns: the columns, and the handling of values that do not fit."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -12,24 +12,25 @@ if TYPE_CHECKING:
 __all__ = ["Mode", "Projection"]
 
 Mode = Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"]
-"""What becomes of an event that is malformed: a row of nulls, no row, or an error."""
+"""The handling of a malformed event: a row of nulls, no row, or an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Projection:
     """Columns that are filled from the members of each event's JSON object.
 
-    A column that every event has (``position``, ``received_at``, …) keeps its meaning. How values
-    fit types, and what is malformed, stands in the documentation's page on schemas.
+    A column that every event has (``position``, ``received_at``, …) keeps its meaning. The
+    documentation's page on schemas says how values fit types, and which events are malformed.
 
     Attributes:
         schema: The columns; all nullable.
-        mode: What becomes of an event that is malformed.
-        rescued: The column that takes what is unknown or does not fit, as a JSON object; it is
-            added to the schema. None turns it off: then what does not fit is malformed.
+        mode: The handling of a malformed event.
+        rescued: The column that takes members that are unknown or do not fit, as a JSON object; it
+            is added to the schema. None turns it off: an event with a value that does not fit is
+            then malformed.
         corrupt_record: The column, if the schema has it, that takes the text of an event that is
             no JSON object.
-        case_sensitive: Whether members must be written as the columns are.
+        case_sensitive: Whether members must match the columns in case.
 
     Example:
         >>> import pyarrow as pa
@@ -44,7 +45,7 @@ class Projection:
     case_sensitive: bool = False
 
     def native(self) -> _core.Projection:
-        """What a stream of events is projected by.
+        """Returns the native projection for a stream of events.
 
         Raises:
             UsageError: `json.schema`: the mode is unknown, or a column cannot be filled from JSON.

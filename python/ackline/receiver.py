@@ -1,4 +1,4 @@
-"""The receiver: listens, keeps what arrives in a spool, acknowledges what is durable."""
+"""The receiver: it listens, keeps events in a spool, and acknowledges durable ones."""
 
 import json
 import os
@@ -27,11 +27,11 @@ OPTION_NAMES: Final = _names()
 
 
 def unknown_option(name: str, prefix: str = "") -> UsageError:
-    """Returns the error for an option that a receiver does not have: it names the nearest one.
+    """Returns the error for an option that a receiver does not have, with the nearest name.
 
     Args:
         name: The name that was given, without `prefix`.
-        prefix: What stands before the receiver's names where they were given.
+        prefix: The text before the receiver's names in the caller's own names.
     """
     hint = nearest(name, OPTION_NAMES, prefix)
     return UsageError(f"there is no option {prefix}{name} of a receiver{hint}")
@@ -41,16 +41,18 @@ class Receiver:
     """A running receiver: it accepts connections from its construction on.
 
     Args:
-        urls: Where to listen, such as ``lumberjack://127.0.0.1:5044``,
+        urls: URLs to listen on, such as ``lumberjack://127.0.0.1:5044``,
             ``relink://127.0.0.1:5100/NAME`` or ``bpmux://127.0.0.1:5200``; port 0 is allowed.
         spool: The spool's directory, created if it is missing or empty.
-        discard: Count and acknowledge without keeping, in place of `spool`: for measuring only.
+        discard: Whether to count and acknowledge events without keeping them, in place of `spool`:
+            for measuring only.
         options: Further options by their names on the command line with underscores, as
             `ackline receive --help` and the page on limits list them: sizes as bytes or texts
             (``"64MiB"``), times as texts (``"10s"``, ``"off"``) or, as ``NAME_ms``, in milliseconds
             (0 is off), counts, words, flags and paths.
-        connect: Where to connect to, for ever, and to land what is sent there: URLs of Relink and
-            bpmux listeners that send; ``bpmux://host:port?stream=TEXT`` also opens a stream.
+        connect: URLs of Relink and bpmux listeners that send. The receiver connects to them, for
+            ever, and keeps the messages that they send; ``bpmux://host:port?stream=TEXT`` also
+            opens a stream.
 
     Raises:
         UsageError: A URL or option is wrong, or not exactly one of spool and discard was given.
@@ -82,11 +84,11 @@ class Receiver:
 
     @property
     def urls(self) -> list[str]:
-        """Where it listens, with the ports that were chosen."""
+        """The URLs that it listens on, with the chosen ports."""
         return self._core.urls
 
     def next_line(self, *, timeout: float | None = None) -> str | None:
-        """The next line of the JSON contract (`listening`, `stats`, `refused`, …).
+        """Waits for the next line of the JSON contract (`listening`, `stats`, `refused`, …).
 
         Args:
             timeout: Seconds to wait; None waits for ever.
@@ -107,31 +109,32 @@ class Receiver:
         return stats
 
     def failure(self) -> str | None:
-        """Why it gave up, as ``code: text``; None while it works.
+        """Returns the reason why it gave up, as ``code: text``; None while it works.
 
         ``spool.failed``: the spool cannot be written; ``spool.fenced``, ``spool.changed`` and
-        ``spool.panic`` say why. ``receiver.accept``: no socket listens.
+        ``spool.panic`` are such failures with a known reason. ``receiver.accept``: no socket
+        listens.
         """
         return self._core.failure()
 
     def stop(self, *, drain: float | None = None) -> int:
-        """Accepts no more, makes durable and acknowledges what was completely received, ends.
+        """Accepts no more, makes complete input durable, acknowledges it, and ends.
 
         Args:
             drain: Seconds to wait for that; None is 10 s, or the option ``drain_timeout_ms``.
 
         Returns:
-            How many windows were left unacknowledged: their senders send them again.
+            The number of windows left unacknowledged: their senders send them again.
         """
         _core.check_seconds("drain", drain)
         self._is_stopped = True
         return self._core.stop(drain)
 
     def abort(self) -> int:
-        """Ends every connection now; what is not durable is not acknowledged.
+        """Ends every connection now; messages that are not durable are not acknowledged.
 
         Returns:
-            How many windows were left unacknowledged.
+            The number of windows left unacknowledged.
         """
         self._is_stopped = True
         return self._core.abort()

@@ -77,7 +77,7 @@ def adopt(url: str, state: bytes, **options: Unpack[AdoptOptions]) -> Link:
 
     When this returns, the listener has said that it still has the link and its messages. Nothing
     else can be sent on their channels before they are consumed. One process at a time may go on
-    with a link: of two, the listener serves the later one.
+    with a link: if two do, the listener serves the later one.
 
     Args:
         url: The listener, as for `connect`.

@@ -1,4 +1,4 @@
-"""Reading what a receiver kept: ranges of positions as Arrow, and consumers' marks."""
+"""Readers of a receiver's spool: ranges of positions as Arrow, and consumers' marks."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -45,7 +45,7 @@ LEAST_MEMORY = 4 << 20
 """The smallest memory of a reader, in bytes."""
 
 Repeats = Literal["mark", "skip"]
-"""What a reader does with events that were recognised as sent before."""
+"""The handling by a reader of events that were recognised as sent before."""
 
 OnLoss = Literal["fail", "skip"]
 """The behaviour of a reader at positions that are lost or damaged."""
@@ -59,10 +59,10 @@ class Holder:
     """The process that reads as a consumer, or that ended without letting go of it.
 
     Attributes:
-        pid: Its process; 0 when it cannot be seen from here.
+        pid: Its process id; 0 when it cannot be seen from here.
         host: The host it runs on.
-        since: Since when, RFC 3339 in UTC.
-        what: What it says of itself.
+        since: The time since which it holds the consumer, RFC 3339 in UTC.
+        what: Its own description of itself.
     """
 
     pid: int
@@ -73,15 +73,15 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """A named consumer: its mark, and whether somebody reads under it.
+    """A named consumer: its mark, and its reader.
 
     Attributes:
         name: The consumer's name.
-        committed: Every position below this one is done with.
-        generation: Counts the readers it has had; a mark of an older one is refused.
-        updated: When the mark was written, RFC 3339 in UTC.
-        seen: When a reader was last seen, RFC 3339 in UTC.
-        last_seen_s: Seconds since then.
+        committed: The mark: the consumer is done with every position below it.
+        generation: The number of readers it has had; a mark of an older reader is refused.
+        updated: The time at which the mark was written, RFC 3339 in UTC.
+        seen: The time at which a reader was last seen, RFC 3339 in UTC.
+        last_seen_s: Seconds since `seen`.
         live: Whether a reader holds it now.
         state: ``live``, ``idle`` (no reader) or ``stale`` (none for an hour).
         holder: The reader, if it is live or ended without letting go.
@@ -100,12 +100,12 @@ class Consumer:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """What is kept above a position.
+    """The events that are kept above a position.
 
     Attributes:
-        events: How many events.
+        events: The number of events.
         bytes: The bytes on disk of the group commits they are in.
-        oldest: When the first of them was received; None when there is none.
+        oldest: The time at which the first of them was received; None when there is none.
     """
 
     events: int
@@ -115,7 +115,7 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """What moving a mark by hand does to what its consumer reads next.
+    """The effect of a mark's move by hand on the events that its consumer reads next.
 
     Attributes:
         start: The mark before.
@@ -132,12 +132,12 @@ class Sought:
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """What `Spool.adopt` did.
+    """The result of `Spool.adopt`.
 
     Attributes:
         old: The UUID before.
         new: The UUID now.
-        lowered: Consumers whose marks stood above what is durable and were lowered to it.
+        lowered: Consumers whose marks were above the durable position and were lowered to it.
     """
 
     old: str
@@ -154,7 +154,7 @@ class Loss:
         end: The position after the last one.
         why: ``lost`` (the disk lost bytes that it had confirmed), ``corrupt`` (the bytes were
             changed) or ``removed`` (their segment was removed by hand).
-        noted: The time at which that was noted, RFC 3339 in UTC.
+        noted: The time at which the loss was noted, RFC 3339 in UTC.
     """
 
     start: int
@@ -211,12 +211,12 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What probing the spool's disk found.
+    """The result of timing fsync on the spool's disk.
 
     Attributes:
         p50_us: The median time of an fsync behind a write of 4 KiB, in microseconds.
         p99_us: The 99th percentile.
-        suspicious: Whether the median is too short for a disk that was asked to keep something.
+        suspicious: Whether the median is too short for a disk that really keeps the data.
     """
 
     p50_us: float
@@ -285,7 +285,7 @@ def shares(memory: int, *, projects: bool) -> tuple[int, int]:
 class Events:
     """Event rows of a range, to be read once.
 
-    Anything that speaks Arrow's PyCapsule interface takes it as it is: ``pyarrow.table(events)``,
+    Any library with Arrow's PyCapsule interface takes it unchanged: ``pyarrow.table(events)``,
     ``polars.DataFrame(events)``.
     """
 
@@ -333,7 +333,8 @@ class Spool:
             others than their owner can read are refused.
 
     Raises:
-        SpoolError: `spool.not_a_spool`, `spool.rights`, or `spool.format` of one that is not read.
+        SpoolError: `spool.not_a_spool`, `spool.rights`, or `spool.format` for a format that cannot
+            be read.
 
     Example:
         >>> spool = Spool("/var/lib/ackline")  # doctest: +SKIP
@@ -439,7 +440,7 @@ class Spool:
         max_bytes: int | None = None,
         on_loss: OnLoss = "fail",
     ) -> int:
-        """Where a batch from `start` ends: at a block's end if a whole block fits, else inside it.
+        """The end of a batch from `start`: at a block's end if a whole block fits, else inside it.
 
         Args:
             start: The batch's first position.
@@ -450,7 +451,7 @@ class Spool:
 
         Raises:
             UsageError: `on_loss` is neither of them.
-            SpoolError: `spool.gap` or `spool.corrupt` if `start` is a position that is lost;
+            SpoolError: `spool.gap` or `spool.corrupt` if the position `start` is lost;
                 `spool.behind_checkpoint` above the durable position.
         """
         skip_losses = skips_losses(on_loss)
@@ -478,14 +479,14 @@ class Spool:
                 bytes of sender and event that are the same in every spool.
             threads: Threads that expand blocks; fewer where `memory` has less than 32 MiB for each.
             batch_rows: Events in a record batch at the most.
-            memory: Bytes that the reading holds at once, whatever `threads` is: group commits as
-                they are on disk, what is inflated, and batches that were not taken. At least 4 MiB.
-                Batches have fewer events where it demands that. With a `schema` a quarter of it is
-                for the columns of one batch. Not in it: batches that were taken, and 4 MiB for each
-                thread.
-            repeats: What happens to events that were recognised as sent before: ``mark`` yields
+            memory: Bytes that the reading holds at once, for any number of `threads`: group commits
+                as they are on disk, inflated blocks, and batches that were not taken. At least 4
+                MiB. Batches have fewer events if the memory requires it. With a `schema` a quarter
+                of the memory is for the columns of one batch. Batches that were taken, and 4 MiB
+                for each thread, are not counted.
+            repeats: The handling of events that were recognised as sent before: ``mark`` yields
                 them with `repeat` true, ``skip`` leaves them out. Positions count them either way.
-            on_loss: What happens at lost or damaged positions: ``fail`` yields the events before
+            on_loss: The behaviour at lost or damaged positions: ``fail`` yields the events before
                 them and then raises, ``skip`` leaves out exactly these positions, which are then in
                 `Events.skipped`.
             schema: Columns that are filled from the payloads' JSON, in place of `columns`; the
@@ -495,7 +496,7 @@ class Spool:
             UsageError: `repeats` or `on_loss` has another value; `json.schema` of a schema that
                 cannot be filled from JSON.
             SpoolError: `spool.gap` for positions that are retired, removed or lost, `spool.corrupt`
-                for damaged ones, `spool.layout` for a block whose body is not what it says,
+                for damaged ones, `spool.layout` for a block whose body contradicts its header,
                 `spool.memory` for an event or a group commit that does not fit into `memory`,
                 `spool.behind_checkpoint` above the durable position. Errors that are found while
                 the events are read are raised by the reading.
@@ -525,13 +526,14 @@ class Spool:
     ) -> Inferred:
         """The columns that the payloads of a sample would fill.
 
-        Of more events than the sample, a tenth of it each is taken from ten places, spread evenly.
+        If there are more events than the sample, a tenth of it is taken from each of ten places,
+        spread evenly.
 
         Args:
             start: First position; None is the first kept one.
             end: The position after the last; None is the durable one.
-            sample: Events to look at, at the most.
-            case_sensitive: Whether names that differ in case alone are two.
+            sample: Events to examine, at the most.
+            case_sensitive: Whether names that differ only in case are different names.
             memory: As for `read`, in bytes.
 
         Raises:
@@ -565,8 +567,8 @@ class Spool:
         Args:
             start: First position.
             end: The position after the last.
-            max_slices: How many at the most.
-            min_bytes: Stored bytes of a part at the least, but for the last.
+            max_slices: Parts at the most.
+            min_bytes: Stored bytes of every part but the last, at the least.
             on_loss: With ``fail`` a loss in the range raises; with ``skip`` no part contains a
                 known loss.
 
@@ -590,7 +592,7 @@ class Spool:
         repeats: Repeats = "mark",
         schema: "pa.Schema | Projection | None" = None,
     ) -> Events:
-        """Events of one slice. Reads that file alone; arguments as those of `read`."""
+        """The events of one slice, from its file alone; the arguments are as for `read`."""
         names, native = _columns(columns, schema)
         of_reader, of_columns = shares(memory, projects=native is not None)
         stream = _core.Spool.read_slice(
@@ -604,13 +606,13 @@ class Spool:
         return Events(stream if native is None else stream.project(native, of_columns))
 
     def blocks(self, start: int | None = None, end: int | None = None) -> list[dict[str, Any]]:
-        """What the blocks of a range are (position, count, peer, …), without their events."""
+        """The headers of a range's blocks (position, count, peer, …), without the events."""
         return list(self._core.blocks(start, end))
 
     def iter_blocks(
         self, start: int | None = None, end: int | None = None
     ) -> Iterator[dict[str, Any]]:
-        """The same, read one group at a time while they are iterated."""
+        """The headers of `blocks`, read one group at a time during the iteration."""
         return iter(self._core.blocks(start, end))
 
     def find(self, at: datetime) -> int:
@@ -624,7 +626,7 @@ class Spool:
         return self._core.find((at - _EPOCH) // timedelta(microseconds=1))
 
     def lag(self, position: int) -> Lag:
-        """How much is kept above a position, and since when."""
+        """The number, the bytes and the oldest time of the events kept above a position."""
         events, size, oldest_us = self._core.lag(position)
         oldest = None if oldest_us is None else _EPOCH + timedelta(microseconds=oldest_us)
         return Lag(events, size, oldest)
@@ -634,7 +636,7 @@ class Spool:
         return self._core.bytes()
 
     def writer(self) -> int | None:
-        """The process that writes the spool now (0 when it cannot be seen from here), or None."""
+        """The id of the process that writes the spool now (0 if it is invisible here), or None."""
         return self._core.writer()
 
     def consumers(self) -> list[Consumer]:
@@ -653,22 +655,22 @@ class Spool:
 
         Args:
             name: The consumer.
-            holder: What this reader says of itself to one that is refused.
-            wait: Seconds to wait while another reader has it.
-            create_at: The mark of a consumer that does not exist yet; without it, it gets a file
-                with the first commit.
+            holder: This reader's description of itself, for the error of a reader that is refused.
+            wait: Seconds to wait while another reader holds the consumer.
+            create_at: The mark of a consumer that does not exist yet; without it, such a consumer
+                gets its file with the first commit.
 
         Raises:
-            SpoolError: `spool.consumer_busy`, naming the process that has it.
+            SpoolError: `spool.consumer_busy`, naming the process that holds it.
         """
         return self._core.lease(name, holder, wait, create_at)
 
     def add_consumer(self, name: str, position: int) -> None:
-        """Makes a consumer before its reader exists, so that nothing is removed that it wants."""
+        """Makes a consumer before its reader exists, so that the spool keeps the events for it."""
         self._core.add_consumer(name, position)
 
     def seek_consumer(self, name: str, position: int) -> Sought:
-        """Moves the mark of a consumer that nobody reads as.
+        """Moves the mark of a consumer that no reader holds.
 
         Raises:
             SpoolError: `spool.consumer_busy`, `spool.no_consumer`, `spool.gap` below the first
@@ -677,7 +679,7 @@ class Spool:
         return Sought(*self._core.seek_consumer(name, position))
 
     def commit_mark(self, name: str, position: int) -> None:
-        """Durably says that consumer `name` is done with every position below `position`.
+        """Records durably that consumer `name` is done with every position below `position`.
 
         Raises:
             SpoolError: `spool.consumer_busy` while another process holds the consumer.
@@ -685,7 +687,7 @@ class Spool:
         self._core.commit_mark(name, position)
 
     def remove_consumer(self, name: str) -> bool:
-        """Forgets a consumer, which frees what it held; False if there was none of that name.
+        """Removes a consumer, which frees the events that it held; False if there was none.
 
         Raises:
             SpoolError: `spool.consumer_busy` while a reader holds it.
@@ -731,7 +733,7 @@ def _consumer(*, holder: dict[str, Any] | None, **members: Any) -> Consumer:  # 
 def _columns(
     columns: Sequence[str] | None, schema: "pa.Schema | Projection | None"
 ) -> tuple[list[str] | None, _core.Projection | None]:
-    """The columns to read, and what they are projected by."""
+    """The columns to read, and their native projection."""
     if schema is None:
         return (None if columns is None else list(columns)), None
     if columns is not None:

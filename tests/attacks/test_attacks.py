@@ -48,7 +48,7 @@ def test_attacks_together_cost_their_budget_and_nothing_more(seed: int, tmp_path
 
 
 def test_the_page_on_security_has_a_row_of_each_attack() -> None:
-    """`make attack-table` writes them."""
+    """`make attack-table` writes the figures of the page."""
     page = (FIGURES.parents[1] / "docs" / "security.md").read_text()
     for name, (_, program) in PROGRAMS.items():
         told = (program.__doc__ or "").rstrip(".")

@@ -5,8 +5,8 @@ a codec: all carry raw bytes. Calls are 64 bytes there and back: one after the o
 once on one connection, by 64 tasks or 16 threads that each wait for their own. Of streamed messages
 of 1 KiB the client has every payload as `bytes`. All are counted for some seconds after the first
 ones. rsocket-py has asyncio alone, so that it stands beside threads too. `bare-asyncio` is no
-protocol at all: what an event loop itself needs to write, be told of the answer and go on, with a
-task for each request as all of them have one.
+protocol at all: the time that an event loop itself needs to write, learn of the answer and go on,
+with a task for each request, which all of them have.
 """
 
 import asyncio
@@ -349,7 +349,7 @@ def bare_asyncio_calls(url: str, meter: Meter) -> None:
 # ---- rsocket-py, which has asyncio alone ----
 
 READ_BYTES = 65_536
-"""Bytes that it reads at once; 1,024 unless told."""
+"""Bytes that rsocket-py reads at once; its default is 1,024."""
 
 
 def rsocket_asyncio_serve() -> None:

@@ -105,7 +105,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--times", type=int, default=1, help="count so often, for the spread")
     parser.add_argument("--check", action="store_true", help="fail above a noted figure")
-    parser.add_argument("--note", action="store_true", help="note what was found")
+    parser.add_argument("--note", action="store_true", help="note the new counts")
     options = parser.parse_args()
     program = build()
     results = [count(program) for _ in range(options.times)]
@@ -121,7 +121,7 @@ def main() -> None:
     elif options.check:
         wrong = too_many(last, noted[machine])
         sys.stdout.write(
-            "\n".join(wrong) + "\n" if wrong else "all within a tenth of what is noted\n"
+            "\n".join(wrong) + "\n" if wrong else "all within a tenth of the noted counts\n"
         )
         raise SystemExit(bool(wrong))
 

@@ -23,7 +23,7 @@ WINDOW = 65_536
 WARM_SECONDS = 0.3
 TICK = os.sysconf("SC_CLK_TCK")
 CASES = [("sync", 16, 2.0), ("sync", 1024, 1.5), ("asyncio", 16, 15.0)]
-"""How, bytes of a message, and the goal: how often pyzmq's rate."""
+"""The API, bytes of a message, and the goal as a multiple of pyzmq's rate."""
 
 
 class Meter:
@@ -35,7 +35,7 @@ class Meter:
         self.counted = 0
 
     def saw(self, count: int) -> bool:
-        """Return whether that is enough; then rate and count were printed, behind a first line."""
+        """Count messages; at the end print rate and count, after a first line, and return True."""
         now = time.perf_counter()
         if not self.begun:
             self.begun = now + WARM_SECONDS

@@ -3,7 +3,7 @@
 Usage: spark_latency.py DIRECTORY ROUNDS SECONDS. Both sides with the tuned settings on two cores,
 trigger 0, into a `foreachBatch` that collects. Each event carries the time at which it was made;
 sender and sink are one process and share its clock. Ours goes through a receiver, a spool with
-fsync and an ack; Spark's socket source keeps and acknowledges nothing. What both cost while
+fsync and an ack; Spark's socket source keeps and acknowledges nothing. The cost of both while
 nothing arrives stands below.
 """
 

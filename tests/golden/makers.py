@@ -1,4 +1,4 @@
-"""The golden spools of format 1: how each of them comes about."""
+"""The golden spools of format 1, and the way in which each is made."""
 
 import json
 import shutil
@@ -39,7 +39,7 @@ class Made:
     """The content of a spool as its maker knows it, without having read it."""
 
     holds: str
-    """A line for those who look at the golden."""
+    """A line for readers of the golden."""
     sent: dict[int, Payload] = field(default_factory=dict)
     """Payload or parts of every position that a receiver finds when it opens the spool."""
     lost: list[Range] = field(default_factory=list)

@@ -17,7 +17,7 @@ DEADLINE = 30.0
 LUMBERJACK = "lumberjack://127.0.0.1:0"
 
 Payload = bytes | list[bytes]
-"""Of an event: its bytes, or its parts."""
+"""The payload of an event: its bytes, or its parts."""
 
 
 class Running:

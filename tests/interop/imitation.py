@@ -12,7 +12,7 @@ Answer = Callable[[socket.socket, bytes, list[int]], None]
 
 
 class Imitation:
-    """A server: it reads whole windows and lets `answer` write what it likes."""
+    """A server: it reads whole windows and lets `answer` write any bytes."""
 
     def __init__(self, answer: Answer) -> None:
         self.windows: list[list[bytes]] = []

@@ -171,7 +171,7 @@ def test_logstash_forwarder_takes_any_six_bytes_for_its_ack(held: Callable[..., 
             frames = [data_frame(number + n + 1, [(b"line", b"%d" % n)]) for n in range(spooled)]
             number += spooled
             peer.sendall(window(spooled, V1) + envelope(b"".join(frames), V1))
-            # It forgets the window at the first six bytes: none may come before the ack.
+            # This sender forgets the window at the first six bytes: none may come before the ack.
             assert wire.is_silent(peer, 0.4)
             consumer.go.set()
             assert wire.take(peer, 6) == ack(number, V1)
@@ -182,7 +182,7 @@ def test_logstash_forwarder_takes_any_six_bytes_for_its_ack(held: Callable[..., 
 @pytest.mark.parametrize("mode", ["data", "json"])
 def test_jls_reads_one_ack_for_a_window(held: Callable[..., Held], mode: str) -> None:
     consumer = held(keepalive=0.1)
-    # Its numbers go on for the life of the socket, from 2^32-1 to 1.
+    # The sender's numbers go on for the life of the socket, from 2^32-1 to 1.
     numbers = [MAX - 2, MAX - 1, MAX, 1, 2, 3]
     with wire.connect(consumer.port) as peer:
         for first in (0, 2, 4):
@@ -201,7 +201,7 @@ def test_jls_reads_one_ack_for_a_window(held: Callable[..., Held], mode: str) ->
 
 
 def test_keepalives_can_be_turned_off_for_ferro(held: Callable[..., Held]) -> None:
-    # Its client reads one ack and fails at a keepalive.
+    # This client reads one ack and fails at a keepalive.
     consumer = held(keepalive=None)
     with wire.connect(consumer.port) as peer:
         peer.sendall(window(1) + json_frame(1))
@@ -241,6 +241,6 @@ def test_beats_has_three_windows_in_flight_and_each_is_acknowledged_in_order(
         while len(frames) < 3:
             if (frame := wire.take(peer, 6)) != wire.KEEPALIVE:
                 frames.append(frame)
-        # Never in parts: it forgets how far it came when the connection breaks.
+        # No parts of windows: this sender forgets its progress when the connection breaks.
         assert frames == [ack(3), ack(1), ack(2)]
         assert wire.is_silent(peer, 0.5)

@@ -5,8 +5,8 @@
 
 Root alone can do this. A file system in an image file is mounted, a receiver keeps its spool there,
 senders send without end and a consumer commits. At a random moment the receiver is stopped, the
-acknowledgements that it has sent are read, and the file system is shut down: whatever was only in
-memory is lost. The receiver is killed, the file system is mounted again, and a new receiver starts
+acknowledgements that it has sent are read, and the file system is shut down: bytes only in memory
+are lost. The receiver is killed, the file system is mounted again, and a new receiver starts
 on the spool that is left. Then no acknowledged event may be missing, no position may hold another
 event than before, no loss may be reported, and the consumer's mark must not be below a
 confirmed commit.

@@ -160,10 +160,10 @@ class PylogbeatSender(Sender):
 
 
 _LAST_LINES = 60
-"""Of the drivers' log, in an error."""
+"""Lines of the drivers' log that an error shows."""
 
 _PLANNED_BEFORE = 3
-"""So many batches after a worker's death need a process that plans."""
+"""Batches after a worker's death that cannot all come without a process that plans."""
 
 
 @dataclass

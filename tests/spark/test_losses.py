@@ -209,7 +209,7 @@ def test_a_quarantine_that_does_not_exist_yet_is_waited_for(tmp_path: Path) -> N
     assert none == {"spools": {}, "v": 1}
     assert tracker.latest(spools, none, ALL) is none
     assert ranges_between(spools, tracker.initial(), none) == {}
-    # It came while the query ran or stood still: all of it is news, for any start position.
+    # The spool was added while the query ran or stood still: all its events are new.
     came = held(tmp_path, FakeSpool("q", end=4))
     assert Tracker("latest", None).latest(came, none, ALL) == at(q=(0, 4))
 

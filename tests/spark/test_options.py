@@ -92,7 +92,7 @@ def test_a_misspelt_option_is_answered_with_the_one_that_is_like_it(given: str, 
 
 
 def test_a_path_is_answered_with_the_options_that_are_meant() -> None:
-    text = "takes no path: what reads needs the option spool, .* and what writes the option url$"
+    text = "takes no path: a reader needs the option spool, .* and a writer the option url$"
     for options in ({"path": "/s"}, {"path": "/s", "spool": "/s"}):
         with pytest.raises(UsageError, match=text):
             check_options(options)

@@ -108,10 +108,10 @@ def test_a_refusal_names_the_option(option: str, value: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("url", "option", "text"),
     [
-        ("bpmux://h:1", "compression", "compression is of windows, and rows are sent to bpmux://"),
-        ("bpmux://h:1", "max_in_flight", "max_in_flight is of windows"),
-        ("bpmux+tls://h:1", "batch_events", "batch_events is of windows"),
-        ("bpmux://h:1", "batch_bytes", "batch_bytes is of windows"),
+        ("bpmux://h:1", "compression", "compression is an option of windows, and bpmux://"),
+        ("bpmux://h:1", "max_in_flight", "max_in_flight is an option of windows"),
+        ("bpmux+tls://h:1", "batch_events", "batch_events is an option of windows"),
+        ("bpmux://h:1", "batch_bytes", "batch_bytes is an option of windows"),
         ("bpmux://h:1", "ca", "ca is an option of TLS, and no URL is .tls"),
         ("bpmux://h:0", "timeout", "bpmux://h:0 has port 0"),
         ("bpmux://h", "timeout", "needs a host and a port"),
@@ -198,7 +198,7 @@ def test_rows_are_looked_at_on_the_driver() -> None:
 
 
 def test_a_write_without_url_is_told_so() -> None:
-    with pytest.raises(UsageError, match="what writes needs the option url"):
+    with pytest.raises(UsageError, match="a writer needs the option url"):
         AcklineSource({})
     for option in ("metadata", "TIMEOUT", "compression"):
         with pytest.raises(UsageError, match="the option url is missing"):

@@ -205,7 +205,7 @@ def test_replaced_spool_is_refused_at_start_and_while_the_query_runs(
     (tmp_path / "other").rename(tmp_path / "spool")
     until(lambda: not running.isActive, "the query ends")
     assert running.exception() is not None
-    # Between the two renames there is no spool at all, and it may have met that moment.
+    # Between the two renames there is no spool at all, and the query may have looked then.
     assert "spool." in str(running.exception())
     assert "spool.replaced: the checkpoint counts positions of spool" in query.fail()
 

@@ -1,4 +1,4 @@
-"""How slices are packed into tasks."""
+"""The packing of slices into tasks."""
 
 from __future__ import annotations
 

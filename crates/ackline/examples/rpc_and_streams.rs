@@ -1,8 +1,8 @@
-//! Requests, sinks, streams and duplexes over bpmux: `docs/rpc-and-streams.md` tells what happens here.
+//! Requests, sinks, streams and duplexes over bpmux: `docs/rpc-and-streams.md` explains each step.
 //!
 //! `cargo run --example rpc_and_streams -- serve bpmux://127.0.0.1:0` prints where it listens, `… -- call URL` is its
 //! client. `examples/rpc_and_streams.py` is the same in Python, and either talks to the other.
-#![allow(clippy::print_stdout)] // what it has to show
+#![allow(clippy::print_stdout)] // the output is the example's purpose
 
 use std::time::Duration;
 
@@ -132,7 +132,7 @@ async fn requests(connection: &Connection) -> Result<(), Error> {
 }
 
 async fn streams(connection: &Connection) -> Result<(), Error> {
-    // What the peer writes.
+    // A stream: the peer writes it.
     let numbers = connection.open_stream("numbers").await?;
     for _ in 0..3 {
         let Some(number) = numbers.receive().await? else {
@@ -142,7 +142,7 @@ async fn streams(connection: &Connection) -> Result<(), Error> {
     }
     numbers.cancel("enough").await?;
 
-    // What the peer reads; `close` returns when it has everything.
+    // A sink: the peer reads it; `close` returns when the peer has everything.
     let log = connection.open_sink("log").await?;
     for line in ["one", "two", "three"] {
         log.send(line).await?;

@@ -1,9 +1,9 @@
 //! bpmux/rel for Rust users: requests, sinks, streams and duplexes over one connection, each with credit of
 //! its own.
 //!
-//! Both ends of a [`Connection`] are equal, whichever end connected. [`Connection::accept`] hands out the
-//! entities and requests that the peer begins; an entity that this end opens is a [`Sink`], a [`Stream`] or
-//! both. A dropped handle ends the entity or request that it stands for.
+//! Both ends of a [`Connection`] are equal, no matter which one connected. [`Connection::accept`]
+//! hands out the entities and requests that the peer begins; an entity that this end opens is a
+//! [`Sink`], a [`Stream`] or both. A dropped handle ends the entity or request that it stands for.
 
 #[cfg(feature = "spool")]
 mod address;

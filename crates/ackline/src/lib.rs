@@ -1,4 +1,5 @@
-//! Ackline for Rust users: typed asynchronous links, and the receiver that acknowledges what it keeps.
+//! Ackline for Rust users: typed asynchronous links, and the receiver, which acknowledges the
+//! events that it keeps.
 //!
 //! One file per protocol ([`lumberjack`]) holds its typed client and server, how its events become
 //! blocks of a spool ([`Ingest`]) and how a block becomes event rows again ([`Layout`](ackline_spool::Layout)).
@@ -14,7 +15,7 @@
 //! | `bpmux` | [`bpmux`]: requests, sinks, streams and duplexes | 40 |
 //! | `lumberjack` | [`lumberjack`]: the listener and the sender | 47 |
 //! | `relink` | [`relink`]: links, also those that are kept on disk, whose directory [`spool`] locks | 93 |
-//! | `spool` | [`Receiver`]: lands what arrives in a spool; its options name every protocol, so it has all three | 102 |
+//! | `spool` | [`Receiver`]: lands arriving events in a spool; its options name every protocol, so it has all three | 102 |
 //! | `tls` | `+tls` URLs, which without it are an error that names the feature | 49 more beside `bpmux`, 39 beside `spool` |
 //!
 //! `.ci/features` compiles and counts the sets that make sense.

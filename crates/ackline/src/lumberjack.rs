@@ -47,8 +47,8 @@ pub(crate) fn endpoint(url: &str) -> Result<Endpoint, String> {
 }
 
 /// The same configuration for a listener: windows that were complete before an error are still acknowledged,
-/// and windows are no larger than `budget` can admit whatever else it holds, since a larger one could wait
-/// for memory for ever.
+/// and no window is larger than `budget` can admit beside anything else it holds, since a larger
+/// one could wait for memory for ever.
 pub(crate) fn within(mut config: ReaderConfig, budget: &Budget) -> ReaderConfig {
     let largest = usize::try_from(budget.largest()).unwrap_or(usize::MAX);
     config.limits.max_window_bytes = config.limits.max_window_bytes.min(largest);

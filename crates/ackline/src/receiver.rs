@@ -221,7 +221,7 @@ impl Receiver {
             .writer()
             .map_or("ok", |writer| writer.stats().state.as_str());
         let why = if is_hopeless {
-            "the spool is at its budget and no consumer exists: what it has no room for is not acknowledged"
+            "the spool is at its budget and no consumer exists: events that have no room are not acknowledged"
         } else {
             "the stop waits for windows to be kept and acknowledged, up to --drain-timeout"
         };

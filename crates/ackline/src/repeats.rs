@@ -1,4 +1,4 @@
-//! Which events were sent before, because their acknowledgement was cut off.
+//! Recognises events that were sent before, because their acknowledgement was cut off.
 //!
 //! A protocol without resume cannot say that it sends again. While links are healthy only positions are
 //! kept: of the last windows that each connection landed ([`trail`]). When a connection has ended, or after
@@ -126,7 +126,7 @@ impl Repeats {
             tracing::warn!(
                 code = "receiver.repeats_senders",
                 limit = MOST_SENDERS,
-                "more senders than can be remembered: what those resend that were away for longest is not marked"
+                "more senders than can be remembered: resends of the senders that were away for longest are not marked"
             );
         }
         let away = senders.known.iter();
@@ -166,7 +166,7 @@ impl Repeats {
                     let gone = digests.events.iter().filter(|events| events.is_none());
                     tracing::debug!(code = "receiver.repeats_read", sender = %name, blocks = blocks.len(),
                         gone = gone.count(), events = digests.found.len(),
-                        "what a sender landed last was read back");
+                        "the events that a sender landed last were read back");
                     base.add(&wanted, digests);
                 }
                 Err(error) => {

@@ -49,7 +49,7 @@ async fn thousands_of_idle_and_half_open_connections_take_little() {
     let each = (resident() - before) / (IDLE + HALF_OPEN);
     assert!(each <= MAX_BYTES_EACH, "{each} bytes each");
     assert_eq!(stats.memory_bytes, 0, "idle connections charge nothing");
-    // One more still gets what it wants.
+    // One more connection still gets its memory.
     let long = "x".repeat(200_000);
     let mut late = Sender::new(&receiver).await;
     late.send(&window(b'2', &[&long])).await;

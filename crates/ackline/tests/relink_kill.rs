@@ -1,5 +1,6 @@
-//! Processes with durable links are killed (SIGKILL) over and over, one end or both: what had been said to be
-//! kept arrives, in order, and what had been consumed on disk does not come again.
+//! Processes with durable links are killed (SIGKILL) over and over, one end or both: messages that
+//! were reported as kept arrive, in order, and messages that were consumed on disk do not come
+//! again.
 //!
 //! This program is the test and, with arguments, either of the processes.
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // a failed unwrap is a failed test; a process talks to its parent
@@ -100,7 +101,7 @@ async fn listen(state: PathBuf, log: &Path) {
     }
 }
 
-/// Sends what is not noted as kept yet, and notes it.
+/// Sends the messages that are not noted as kept yet, and notes them.
 async fn connect(url: &str, state: PathBuf, log: &Path) {
     let options = ConnectOptions {
         link: link_options(),
@@ -198,8 +199,8 @@ fn is_link(entry: &std::io::Result<fs::DirEntry>) -> bool {
     name.to_str().is_some_and(|name| name.starts_with("link-"))
 }
 
-/// The sender sends again what it had not noted, so that runs begin anew; within what came nothing is
-/// missing.
+/// The sender sends messages again that it had not noted, so that runs begin anew; within a run
+/// nothing is missing.
 fn check(received: &Path) {
     let (mut most, mut kept) = (None, None);
     for line in lines(received) {
@@ -209,7 +210,8 @@ fn check(received: &Path) {
         };
         let next = most.map_or(0, |most: u32| most + 1);
         assert!(number <= next, "{number} came when {next} was due");
-        // What was consumed on disk comes again only if it was sent again, as its sender had not noted it.
+        // A message consumed on disk comes again only if its sender had not noted it, and sent it
+        // again.
         let again = kept.map_or(0, |kept: u32| kept.saturating_sub(number));
         assert!(again < 2 * BATCH, "{number} came again after {kept:?}");
         most = most.max(Some(number));

@@ -48,12 +48,12 @@ async fn flap(host: Arc<Host>, at: SocketAddr, first: TcpListener) {
     }
 }
 
-#[allow(deprecated)] // that the close does not wait is what is wanted
+#[allow(deprecated)] // the close must not wait
 fn linger_zero(stream: &tokio::net::TcpStream) {
     stream.set_linger(Some(Duration::ZERO)).unwrap();
 }
 
-/// What this process has computed, for itself and in the system.
+/// The processor time of this process, its own and the system's.
 fn cpu() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let (_, numbers) = stat.rsplit_once(") ").unwrap();
@@ -130,9 +130,11 @@ async fn a_receiver_that_flaps_for_a_minute_loses_nothing() {
         "{} attempts",
         stats.attempts
     );
-    // Sender, receiver and what feeds them: whoever turns without end while it waits takes half of the minute.
+    // Sender, receiver and the tasks that feed them: one that turns without end while it waits
+    // takes half of the minute.
     assert!(computed < MINUTE / 6, "{computed:?} of computing");
-    // What the receiver keeps for the comparison grows, 16 bytes an event; what the sender holds does not.
+    // The receiver's memory for the comparison grows, 16 bytes an event; the sender's memory does
+    // not.
     let own = kept.events.capacity() as u64 * 16;
     assert!(grown < own + (32 << 20), "{grown} bytes more in memory");
 }

@@ -38,8 +38,8 @@ mod nibble {
     pub(super) const CREDIT_PEER: u8 = 15;
 }
 
-/// A width code of 3 in the place of an id: the type's special form, whatever the text calls that id
-/// (R-BPM-7). That of the close of a sink closes the top-level (R-BPM-8).
+/// A width code of 3 in the place of an id: the type's special form; the specification names that id
+/// in several ways (R-BPM-7). The special form of a sink's close closes the top-level (R-BPM-8).
 const SPECIAL: u8 = 3;
 
 /// The role of a payload, which may come in parts (REQ-BPMUX-9). Targets are seen from the chunk's sender.

@@ -15,8 +15,8 @@ pub enum CreditPolicy {
     /// The connection itself, as [`Connection::consumed`](crate::Connection::consumed) says that bytes were
     /// taken. Each half's window doubles while its reader waits for its peer, above 512 KiB only while that
     /// brings more bytes in the same time, up to `ceiling` and as long as all windows and payloads in parts
-    /// together stay within `budget`; it halves while the reader is behind, down to `floor`, which every
-    /// half has whatever the budget.
+    /// together stay within `budget`; it halves while the reader is behind, down to `floor`, which
+    /// every half has beside the budget.
     Automatic {
         /// Bytes of credit that every half has, at least 1 (`--credit-floor`).
         floor: u64,
@@ -44,9 +44,9 @@ ackline_core::options! {
         options {
             /// Payload bytes of a chunk that is sent: longer payloads go in several, between which others have their turn.
             chunk_size: u32 = 16_384, bytes(1..=0xffff_ffff), CONNECT | LISTEN | MACHINE;
-            /// Whether a message of a sink, stream or duplex that comes in several chunks is handed out part by part,
-            /// whatever its length (R-BPM-31). If not, it is handed out whole, and one longer than max_payload_bytes ends
-            /// the connection.
+            /// Whether a message of a sink, stream or duplex that comes in several chunks is handed
+            /// out part by part, at any length (R-BPM-31). If not, it is handed out whole, and one
+            /// longer than max_payload_bytes ends the connection.
             parts: bool = false, flag(), CONNECT | LISTEN;
             /// Silence after which a ping goes out.
             ping_after: Option<Duration> = None, time(), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
@@ -56,7 +56,7 @@ ackline_core::options! {
             chunk_receive_timeout: Option<Duration> = None, time(), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
         }
         groups {
-            /// Limits on what the peer sends.
+            /// Limits on the peer's chunks.
             limits: Limits = Limits::default();
         }
         fields {
@@ -70,8 +70,8 @@ ackline_core::options! {
             holds_close_acks: bool = false;
             /// Closes that may wait so before nothing more is received.
             most_held_closes: u32 = u32::MAX;
-            /// Bytes of memory of all connections (`--memory`), if the driver has a budget: a payload of more than
-            /// an eighth of them is refused, whatever its limit is.
+            /// Bytes of memory of all connections (`--memory`), if the driver has a budget: a
+            /// payload of more than an eighth of them is refused, even below its own limit.
             memory: Option<u64> = None;
         }
     }
@@ -184,12 +184,13 @@ impl LinkOptions {
         Ok(())
     }
 
-    /// The configuration of a machine with so many bytes of memory: what its peer has begun and not ended can always
-    /// come to its end, whatever else the memory holds.
+    /// The configuration of a machine with so many bytes of memory: everything that its peer has
+    /// begun can always come to its end, no matter what the memory holds beside it.
     pub fn machine(&self, memory: u64) -> Config {
         Config {
             credit: self.credit.policy(memory / CREDIT_PART),
-            // A receiver acknowledges what is kept, an application what it has accepted or handled.
+            // A receiver acknowledges closes of kept messages, an application closes that it has
+            // accepted or handled.
             holds_close_acks: true,
             most_held_closes: (self.machine.limits.max_entities / 2).clamp(1, MOST_HELD_CLOSES),
             memory: Some(memory),
@@ -204,8 +205,8 @@ const CREDIT_PART: u64 = 16;
 const MOST_HELD_CLOSES: u32 = 8_192;
 
 ackline_core::options! {
-    /// bpmux in a receiver. Credit for what is kept comes back once it is durable, as automatic credit gives it; there is
-    /// no other here.
+    /// bpmux in a receiver. Credit for kept messages comes back once they are durable, in the way
+    /// of automatic credit; there is no other credit here.
     #[derive(Debug, Clone)]
     pub struct ReceiveOptions {
         options {

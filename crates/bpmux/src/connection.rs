@@ -1,4 +1,5 @@
-//! One end of a connection: checks who may send what, and joins the parts that own the state.
+//! One end of a connection: checks which payloads each end may send, and joins the parts that own
+//! the state.
 //!
 //! * [`Tables`](tables::Tables) hold the entities with their halves, the requests and the payloads in parts, by id.
 //! * [`Intake`](intake::Intake) is the place in the input, [`EventQueue`](events::EventQueue) the events to be taken.

@@ -1,5 +1,5 @@
-//! Limits on what a peer sends. All limits are inclusive and bind received chunks alone; none is ever used to
-//! allocate.
+//! Limits on a peer's chunks. All limits are inclusive and bind received chunks alone; none is ever
+//! used to allocate.
 
 use ackline_core::options::{bytes, count};
 

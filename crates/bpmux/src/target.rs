@@ -28,8 +28,8 @@ impl std::fmt::Display for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Top => f.write_str("the top-level"),
-            Self::Own(id) => write!(f, "what we opened as {id}"),
-            Self::Peer(id) => write!(f, "what the peer opened as {id}"),
+            Self::Own(id) => write!(f, "our entity {id}"),
+            Self::Peer(id) => write!(f, "the peer's entity {id}"),
         }
     }
 }

@@ -63,7 +63,7 @@ pub trait Connection {
     /// The protocol's own error kinds.
     type Kind: ErrorKind;
 
-    /// Takes whole frames from the front of `input`; what is not whole yet stays there.
+    /// Takes whole frames from the front of `input`; a frame that is not whole yet stays there.
     ///
     /// # Errors
     /// The peer broke the protocol or a limit; the connection is over.
@@ -82,7 +82,7 @@ pub trait Connection {
     /// The next event, if any. May be called in any state, also after an error.
     fn poll_event(&mut self) -> Option<Self::Event>;
 
-    /// Encodes what is to be sent, until nothing is left or `out.room()` is 0.
+    /// Encodes the waiting output, until nothing is left or `out.room()` is 0.
     fn poll_transmit(&mut self, now: Instant, out: &mut SendQueue);
 
     /// When [`handle_timeout`](Self::handle_timeout) wants to be called. May change after any call.

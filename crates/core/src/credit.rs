@@ -1,4 +1,5 @@
-//! Credit: permission of one end to send, granted by the other end, in whatever unit a protocol counts.
+//! Credit: permission of one end to send, granted by the other end, in the unit that the protocol
+//! counts.
 //!
 //! The sender holds a [`Credit`], which grows by the grants that arrive and shrinks by each use. The receiver holds a
 //! [`Grant`], which mirrors the sender's credit and remembers the part that was not announced yet. Neither ever
@@ -87,7 +88,7 @@ impl Grant {
         if missing < step && !self.credit.is_empty() {
             return false;
         }
-        // The sum is `wanted`, or what there is: it does not overflow.
+        // The sum is `wanted`, or the present credit: it does not overflow.
         self.add(missing).unwrap_or(false)
     }
 

@@ -3,7 +3,7 @@
 /// Bytes inflated by one `receive` call before it ends, so that one connection cannot hold a thread.
 pub const INFLATED_PER_CALL: usize = 1 << 20;
 
-/// Bytes inflated by one step of a `receive` call at the most: what begins below
+/// Bytes inflated by one step of a `receive` call at the most: a step that begins below
 /// [`INFLATED_PER_CALL`] may end that much above it.
 pub const INFLATED_PER_STEP: usize = 2 << 20;
 

@@ -1,4 +1,5 @@
-//! Bytes that connections keep for as long as they live, whatever they read: counted for all of them together.
+//! Bytes that connections keep for as long as they live, even if they read nothing: counted for all
+//! connections together.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -116,7 +117,7 @@ mod tests {
         assert_eq!(quota.change(0, 251), Err(250));
         quota.change(0, 250).unwrap();
         assert_eq!(quota.used(), 750);
-        // Less is always allowed, also of what is above the own share.
+        // A smaller amount is always allowed, also above the own share.
         quota.change(500, 400).unwrap();
         assert_eq!(quota.used(), 650);
         quota.set(250, 2_000);

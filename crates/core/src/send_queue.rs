@@ -66,7 +66,7 @@ impl SendQueue {
         }
     }
 
-    /// Takes everything that another queue holds, behind what is here.
+    /// Appends everything that another queue holds.
     pub fn append(&mut self, other: &mut Self) {
         if self.is_empty() {
             *self = std::mem::take(other);

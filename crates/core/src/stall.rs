@@ -8,7 +8,7 @@ pub const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 /// The times for which a peer may leave bytes untaken; without a limit if there is none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StallTimeouts {
-    /// The time for which it may take nothing, whatever comes from it.
+    /// The time for which it may take nothing, even while bytes come from it.
     pub send: Option<Duration>,
     /// The time for which it may take nothing while nothing comes from it either.
     pub silence: Option<Duration>,

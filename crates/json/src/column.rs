@@ -1,4 +1,4 @@
-//! Columns that are filled value by value: which values fit a type, and what happens to the rest.
+//! Columns that are filled value by value: the values that fit a type, and the handling of others.
 
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -107,7 +107,7 @@ pub(crate) fn short_float(value: Value<'_>) -> Option<f32> {
         Value::Number(text) => text.parse().ok().filter(|number: &f32| number.is_finite()),
         #[allow(
             clippy::cast_possible_truncation,
-            reason = "infinities and NaN stay what they are"
+            reason = "infinities and NaN stay unchanged"
         )]
         _ => special(&value.text()?).map(|number| number as f32),
     }

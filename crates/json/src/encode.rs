@@ -6,7 +6,7 @@
 //! | booleans, whole numbers | as they are |
 //! | floats | the shortest text that reads back as the same value; NaN and infinities are `null` |
 //! | decimals | numbers with all their digits |
-//! | strings, views and dictionaries of them | strings; what is not UTF-8 becomes U+FFFD |
+//! | strings, views and dictionaries of them | strings; bytes that are not UTF-8 become U+FFFD |
 //! | binary | base64 with padding |
 //! | dates | `2026-11-21` |
 //! | timestamps with a zone | `2026-11-21T10:12:13.123456Z`, in UTC |

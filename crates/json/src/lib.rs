@@ -1,8 +1,8 @@
 //! JSON payloads and Arrow: events become typed columns by a schema, rows become JSON text.
 //!
-//! Decided here: which member fills which column, what happens to values that do not fit, how a
-//! value is written. Not here: where payloads come from or go to; this crate knows no protocol and
-//! no spool, and does no I/O.
+//! This crate decides the column that each member fills, the handling of values that do not fit,
+//! and the text of each value. It does not decide where payloads come from or go to: it knows no
+//! protocol and no spool, and does no I/O.
 
 #![forbid(unsafe_code)]
 

@@ -141,7 +141,7 @@ impl AnswerBudget {
         }
     }
 
-    /// Bytes that are charged now, above what is free.
+    /// Bytes that are charged now, above the free ones.
     pub fn used(&self) -> u64 {
         let rules = self.rules();
         let exceeding = rules.exceeding.and_then(|id| rules.links.get(&id));

@@ -21,7 +21,7 @@ const MOST_BYTES: usize = 16 * 1024;
 #[derive(Default)]
 pub(crate) struct InlineWrite {
     pub(crate) writer: Option<Writer>,
-    /// The socket beneath the transport, also where TLS encrypts what is written.
+    /// The socket beneath the transport, also where TLS encrypts the output.
     pub(crate) socket: Option<Writer>,
     /// The idle driver: it has nothing to do before input or its next timeout.
     pub(crate) idle: Option<IdleDriver>,

@@ -123,7 +123,7 @@ impl Listener {
     }
 }
 
-/// Accepts until it succeeds, whatever fails in between, unless the listener is broken.
+/// Accepts until it succeeds; failures in between are passed over, unless the listener is broken.
 async fn persist<T>(
     mut poll_accept: impl FnMut(&mut Context<'_>) -> Poll<io::Result<T>>,
 ) -> io::Result<T> {

@@ -16,7 +16,7 @@ pub struct ListenSpec {
     tls: Option<Arc<tls::Server>>,
 }
 
-/// An error in what to listen on.
+/// An error in the specification of a socket to listen on.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListenSpecError {

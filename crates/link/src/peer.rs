@@ -1,5 +1,5 @@
-//! Who is at the other end of a connection, as far as it is known: what limits, rates and repeats go by,
-//! and what is kept beside its events. Decides names; verifies nothing.
+//! The known facts of a connection's peer: its names for limits, rates and repeats, and the facts
+//! that are kept beside its events. This module decides names; it verifies nothing.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ pub struct PeerInfo {
     /// The identity that earlier releases gave the same certificate, `tls:` and its subject alone; only where
     /// no other authority of the listener could have issued that subject.
     pub former: Option<Arc<str>>,
-    /// What else is known of it, by name, such as `proxy`: the address of the proxy that connected for it.
+    /// Further facts by name, such as `proxy`: the address of the proxy that connected for it.
     pub attributes: Vec<(Arc<str>, Arc<str>)>,
 }
 

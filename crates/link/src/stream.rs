@@ -1,4 +1,4 @@
-//! One transport, whatever carries it.
+//! One transport: TCP or a Unix socket, plain or under TLS.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -82,7 +82,8 @@ impl Stream {
         raw.socket.user()
     }
 
-    /// Writes to a plain stream, whoever drives it; none where what is written depends on what was.
+    /// A writer to a plain stream beside its driver; none under TLS, where bytes depend on those
+    /// written before.
     pub(crate) fn writer(&self) -> Option<Writer> {
         match &self.layer {
             Layer::Plain(raw) => Some(raw.socket.writer().clone()),
@@ -133,11 +134,11 @@ const KEEPALIVE: Duration = Duration::from_secs(60);
 /// allocated until bytes are there.
 const AHEAD_BYTES: usize = 16 * 1024;
 
-/// The same where data flows: two records. What is not taken at once is kept, so this is also what a
-/// session may hold beside its own buffers.
+/// The same where data flows: two records. Bytes that are not taken at once are kept, so a session
+/// may also hold this much beside its own buffers.
 const FLOWING_BYTES: usize = 32 * 1024;
 
-/// A socket and what was read from it ahead.
+/// A socket, and the bytes that were read from it ahead.
 #[derive(Debug)]
 pub(crate) struct Raw {
     socket: Socket,

@@ -1,8 +1,8 @@
-//! TLS 1.2 and 1.3 for any stream: what can be set, who listens and who connects with it.
+//! TLS 1.2 and 1.3 for any stream: its options, its listening side and its connecting side.
 //!
-//! Decides which certificates are presented and trusted, when their files are read again, and how what
-//! goes wrong is called. Does not decide who may connect beyond that, nor how often. There is no ALPN:
-//! a peer that offers protocols is served all the same. Sessions are not resumed: links live for long, so
+//! This module decides which certificates are presented and trusted, when their files are read again,
+//! and the names of errors. It does not decide which peers may connect beyond that, nor how often. There
+//! is no ALPN: a peer that offers protocols is served all the same. Sessions are not resumed: links live for long, so
 //! a whole handshake costs little, certificates are checked at each one, and a peer that only writes has no
 //! unread tickets that would turn its close into a reset.
 

@@ -45,7 +45,7 @@ enum WriteSide {
 /// The transport's operation until the next turn of the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Io {
-    /// Write what is queued.
+    /// Write the queued bytes.
     Write,
     /// Write, and read until that many bytes are held.
     Read(usize),

@@ -10,7 +10,7 @@ use ackline_core::options::{
 
 use crate::{Limits, Version};
 
-/// What happens to an event before the first window frame of a connection.
+/// The handling of an event before the first window frame of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NoWindow {
     /// It is a window of its own, as Vector takes it.
@@ -22,10 +22,10 @@ pub enum NoWindow {
 
 option_words!(NoWindow { Accept = "accept", Refuse = "refuse" });
 
-/// What happens to an envelope that is whole on the wire and cannot be read.
+/// The handling of an envelope that is whole on the wire and cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnInvalid {
-    /// The connection ends, and the error names what is wrong in the envelope.
+    /// The connection ends, and the error names the fault in the envelope.
     #[default]
     Refuse,
     /// It is handed on as [`Event::Invalid`](crate::Event::Invalid), where it is known which number
@@ -60,7 +60,7 @@ ackline_core::options! {
             on_invalid: OnInvalid = OnInvalid::Refuse, word::<OnInvalid>(), RECEIVE | URL;
         }
         groups {
-            /// Limits on what the peer sends.
+            /// Limits on the peer's frames.
             limits: Limits = Limits::default();
         }
         fields {

@@ -1,4 +1,4 @@
-//! Limits on what a peer sends. All are inclusive; none is ever used to allocate.
+//! Limits on a peer's frames. All are inclusive; none is ever used to allocate.
 
 use ackline_core::options::{bytes, count};
 

@@ -29,7 +29,7 @@ impl Receiver {
         connect: Vec<String>,
     ) -> PyResult<Self> {
         if spool.is_none() != discard {
-            let message = "a receiver keeps what it acknowledges in a spool, or discards it: \
+            let message = "a receiver keeps events in a spool or discards them: \
                            exactly one of the two must be chosen";
             return Err(errors::usage("receiver.spool", message));
         }

@@ -1,7 +1,7 @@
 //! The registry of a listener: its endpoints, its epoch and its links.
 //!
-//! It decides which link a connector gets that asks for an endpoint and an old link (REQ-RELINK-13 to 21). It does
-//! not hold the links themselves, nor decide on who may use them.
+//! It decides which link a connector gets that asks for an endpoint and an old link (REQ-RELINK-13
+//! to 21). It does not hold the links themselves, nor decide which peers may use them.
 //!
 //! Its rules: REQ-RELINK-12, REQ-RELINK-14 to REQ-RELINK-17, REQ-RELINK-19, REQ-RELINK-20, R-REL-29,
 //! R-REL-31, R-REL-32.

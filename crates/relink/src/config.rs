@@ -8,7 +8,7 @@ use ackline_core::options::{bytes, count, flag, time};
 use crate::frame::{EndpointName, Parameters, Role};
 use crate::{ChannelId, Limits};
 
-/// A link within a listener instance: what both sides remember of it.
+/// A link within a listener instance: the key that both sides remember.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkKey {
     /// The listener instance, in microseconds since 1970 (REQ-RELINK-16).
@@ -20,7 +20,7 @@ pub struct LinkKey {
 /// The connector's side of a handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectorConfig {
-    /// Which of the listener's endpoints is wanted.
+    /// The name of the listener's endpoint to connect to.
     pub endpoint_name: EndpointName,
     /// Channel id sizes and transaction flags; the listener's must be the same.
     pub parameters: Parameters,
@@ -46,7 +46,7 @@ impl ConnectorConfig {
     }
 }
 
-/// The listener's side of a handshake. What it offers stands in a [`Binder`](crate::Binder).
+/// The listener's side of a handshake. Its endpoints are in a [`Binder`](crate::Binder).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListenerConfig {
     /// For the whole handshake (`handshake_timeout`), 10 s; `None`: no deadline.
@@ -73,7 +73,7 @@ pub enum Side {
 /// A channel that exists before the link's first packet, all its earlier messages consumed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartChannel {
-    /// Who sends on it.
+    /// The side that sends on it.
     pub side: Side,
     /// Its id.
     pub channel: ChannelId,
@@ -110,9 +110,9 @@ ackline_core::options! {
             /// Whether `close` leaves only when every message of the channel has been consumed, decided and answered: a
             /// cut between close and its answer then leaves nothing unknown (R-RELINK-V5).
             close_when_consumed: bool = false, flag(), MACHINE;
-            /// Whether a resume announces what was consumed as what was received: delivered messages that were not
-            /// consumed are sent again, and dropped without an event while this end lives, so that nothing is
-            /// promised that a crash would lose.
+            /// Whether a resume announces only consumed messages as received: delivered messages
+            /// that were not consumed are sent again, and dropped without an event while this end
+            /// lives, so that this end promises nothing that a crash would lose.
             resume_from_consumed: bool = false, flag(), MACHINE;
         }
         groups {
@@ -120,7 +120,7 @@ ackline_core::options! {
             limits: Limits = Limits::default();
         }
         fields {
-            /// Which end this is.
+            /// The role of this end.
             role: Role = Role::Connector;
             /// The parameters that the handshake agreed on.
             parameters: Parameters = Parameters::default();
@@ -130,7 +130,8 @@ ackline_core::options! {
             /// Bytes of messages whose decision was taken, with 64 for each, that may go out before it does:
             /// messages that go out again after a cut, or were sent before there was a transport, come in their
             /// order and then their decisions (R-RELINK-V11), but above this the decisions that are whole come in
-            /// between. So the peer holds this or one transaction undecided, whichever is more, and not a window.
+            /// between. So the peer holds this or one transaction undecided, the larger of the two,
+            /// and not a window.
             undecided_bytes: usize = 64 << 10;
             /// Whether changes are handed out for a journal, and nothing that depends on one leaves before it is
             /// [`journaled`](crate::Link::journaled). Implies `resume_from_consumed`.
@@ -204,8 +205,8 @@ ackline_core::options! {
 }
 
 ackline_core::options! {
-    /// Relink in a receiver. The window is larger, since memory is what bounds a transaction, and kept messages are
-    /// acknowledged at once (`ack_delay`): they come in groups already.
+    /// Relink in a receiver. The window is larger, since memory bounds a transaction, and kept
+    /// messages are acknowledged at once (`ack_delay`): they come in groups already.
     #[derive(Debug, Clone)]
     pub struct ReceiveOptions {
         options {

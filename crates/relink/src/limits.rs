@@ -1,5 +1,5 @@
-//! Limits on what a peer sends. All limits are inclusive and bind received packets alone; none is ever used to
-//! allocate.
+//! Limits on a peer's packets. All limits are inclusive and bind received packets alone; none is
+//! ever used to allocate.
 //!
 //! Its rules: REQ-RELINK-36, REQ-RELINK-46, REQ-RELINK-49.
 

@@ -30,7 +30,7 @@ pub(crate) struct Written {
     pub(crate) file: File,
     pub(crate) path: PathBuf,
     pub(crate) place: Place,
-    /// Bytes up to what is durable.
+    /// Bytes up to the end of the durable part.
     pub(crate) bytes: u64,
 }
 

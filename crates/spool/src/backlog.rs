@@ -110,7 +110,8 @@ impl Backlog {
         self.blocks -= group.len();
         self.forget();
         for waiting in &mut group {
-            // Readers find a time by binary search: it never falls, whichever sender is next.
+            // Readers find a time by binary search, so it must never fall from one sender to the
+            // next.
             self.last_us = self.last_us.max(waiting.placed.received_at_us);
             waiting.placed.received_at_us = self.last_us;
         }

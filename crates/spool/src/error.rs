@@ -217,8 +217,8 @@ pub enum SpoolError {
         position: u64,
     },
     /// A file in the spool that recovery cannot place.
-    #[error("{}: {detail}; nothing was changed: `ackline spool mend {} --dry-run` says what would be done \
-             about it", path.display(), dir.display())]
+    #[error("{}: {detail}; nothing was changed: `ackline spool mend {} --dry-run` shows the possible \
+             repair", path.display(), dir.display())]
     Unplaced {
         /// The spool's directory.
         dir: PathBuf,
@@ -229,7 +229,7 @@ pub enum SpoolError {
     },
     /// Another process holds the lock under which marks go back and events are removed.
     #[error("process {pid} has been moving marks or removing events of spool {} for more than 10 seconds: \
-             try again, or look what it waits for", dir.display())]
+             try again, or find out why it waits", dir.display())]
     MarksBusy {
         /// The spool's directory.
         dir: PathBuf,
@@ -238,7 +238,7 @@ pub enum SpoolError {
     },
     /// A defect of Ackline ended the writer's thread.
     #[error("the writer of spool {} ended by a defect of Ackline ({text}): nothing more is written or \
-             acknowledged; what was acknowledged is kept. Please report it, and start the receiver again", dir.display())]
+             acknowledged; acknowledged events are kept. Please report it, and start the receiver again", dir.display())]
     Panicked {
         /// The spool's directory.
         dir: PathBuf,

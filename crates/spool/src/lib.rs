@@ -18,7 +18,7 @@
 //! DIR/spool.json                 {"created","format":2,"min_reader":2,"uuid","crc"}, in an adopted spool also
 //!                                "formerly": the UUIDs that its files may still carry
 //! DIR/lock                       "pid start-time", under a lock of an open file description while a writer lives
-//! DIR/marks.lock                 locked by whatever moves a mark back or removes events
+//! DIR/marks.lock                 locked by a process that moves a mark back or removes events
 //! DIR/durable                    the durable mark: two slots of 64 bytes at 4,096 and 8,192, written in turn:
 //!                                "ACKLDUR2", position u64, epoch u64, generation u64, watched u64, 20 bytes
 //!                                reserved, CRC u32. The sound one of the highest epoch and generation counts
@@ -26,11 +26,11 @@
 //!                                position that is kept, and one that was published
 //! DIR/losses                     {"format","losses":[{"from","noted","to","why"}],"uuid","crc"}: positions that
 //!                                cannot be read; why: lost, corrupt, removed
-//! DIR/retired                    up to which position segments went by age, whatever the marks said; only then
-//! DIR/key                        64 hexadecimal digits: what keys the digests that repeats are recognised by
+//! DIR/retired                    the position below which segments were removed by age despite marks; absent otherwise
+//! DIR/key                        64 hexadecimal digits: the key of the digests that repeats are recognised by
 //! DIR/ends                       the names of links that ended in order, one in each line, the newest ones last
 //! DIR/reserve                    room for small files on a full file system, given back a piece at a time
-//! DIR/lost+found                 what recovery and mending took out of their places
+//! DIR/lost+found                 files and bytes that recovery and mending took out
 //! DIR/consumers/NAME.json        {"committed","epoch","format","generation","holder","seen","updated","uuid",
 //!                                "crc"}, NAME = [A-Za-z0-9][A-Za-z0-9._-]{0,63}
 //! DIR/consumers/NAME.lock        the holder and its generation, with a checksum, under a lock while a reader
@@ -77,7 +77,7 @@
 //! range was only a gap between two segments. The first writer of this release names format 2 in
 //! `spool.json`, raises the epoch, notes the gaps, and clears the old slots.
 //!
-//! # What is kept when
+//! # The time at which events are durable
 //!
 //! Before links are notified, the names of segment, index, mark, identity and lock are checked, and
 //! the lengths of segment and index: events in files that were removed, moved away or cut would be

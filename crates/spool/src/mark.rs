@@ -116,7 +116,7 @@ pub(crate) fn problems(file: &File, path: &Path) -> Result<Vec<String>, SpoolErr
         let (end, path) = (begin + len, path.display());
         format!(
             "{path}: slot {slot} of the durable mark (bytes {begin} to {end}) is not sound; the other \
-             one may hide what is newer until a writer opens the spool"
+             one may hide newer events until a writer opens the spool"
         )
     };
     Ok(torn.into_iter().map(name).collect())

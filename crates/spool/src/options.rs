@@ -16,11 +16,12 @@ ackline_core::options! {
             segment_bytes: u64 = 256 << 20, bytes(1..=u64::MAX), RECEIVE;
             /// Age of a segment file.
             segment_age: Duration = Duration::from_secs(600), time().or_zero(), RECEIVE;
-            /// How long to keep what all consumers have committed; less when the budget needs its space.
+            /// Time to keep events that all consumers have committed; less when the budget needs
+            /// their space.
             retain_committed: Duration = Duration::from_secs(24 * 3_600), time().or_zero(), RECEIVE;
             /// Age at which events go even if NOT committed: a choice to lose them.
             retain_max: Option<Duration> = None, time(), RECEIVE;
-            /// Write to NFS, SMB or FUSE too: what they acknowledge may not be kept.
+            /// Write to NFS, SMB or FUSE too, which may lose data that they have acknowledged.
             allow_unsafe_filesystem: bool = false, flag(), RECEIVE;
             /// The group of the spool's files may use them too, and they may be another user's.
             group: bool = false, flag(), RECEIVE;
@@ -39,6 +40,6 @@ ackline_core::options! {
 }
 
 impl WriterOptions {
-    /// The smallest budget, 64 KiB: a few segments, each with what Arrow adds.
+    /// The smallest budget, 64 KiB: a few segments, each with the overhead of Arrow.
     pub const LEAST_BUDGET: u64 = 64 << 10;
 }

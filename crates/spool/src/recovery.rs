@@ -2,9 +2,10 @@
 //! after them.
 //!
 //! Only the last segment can have a torn tail: an earlier one counts up to the first position of
-//! the next one, whatever else a failed write left in it. A tail is also cut if positions in it had
-//! been published (a disk that lost acknowledged writes): they are reported as lost and never given
-//! out again. Damage before a sound group is a hole: it is noted, and the groups around it stay.
+//! the next one; further bytes that a failed write left in it do not count. A tail is also cut if
+//! positions in it had been published (a disk that lost acknowledged writes): they are reported as
+//! lost and never given out again. Damage before a sound group is a hole: it is noted, and the
+//! groups around it stay.
 //!
 //! Being readable proves nothing: the last group may exist in the page cache alone, since a failed
 //! sync leaves it there. So it is rewritten, synced and renamed into its place before anything

@@ -81,7 +81,7 @@ pub(crate) fn take_over(folder: &Folder) -> Result<(), SpoolError> {
     Ok(())
 }
 
-/// Gives a newly created file the spool's rights, whatever the umask is, and its owner: root may
+/// Gives a newly created file the spool's rights, under any umask, and its owner: root may
 /// maintain a spool without locking its owner out.
 pub(crate) fn settle(file: &File, path: &Path, folder: &Folder) -> Result<(), SpoolError> {
     if folder.access().group {

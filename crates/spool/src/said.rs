@@ -53,7 +53,7 @@ impl Committer {
             cure = format!(
                 "ackline spool consumers ls {dir}; ackline spool consumers rm {dir} {consumer}; \
                  ackline spool consumers seek {dir} {consumer} --to latest"),
-            "the budget is used up by what this consumer has not committed: senders wait; start its reader, \
+            "the budget is used up by events that this consumer has not committed: senders wait; start its reader, \
              remove it or move its mark, or raise the budget");
     }
 

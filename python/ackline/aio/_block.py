@@ -1,4 +1,4 @@
-"""`async with` blocks: each object says how it ends there."""
+"""`async with` blocks: each object defines how it ends there."""
 
 from abc import ABC, abstractmethod
 from types import TracebackType
@@ -8,7 +8,7 @@ __all__ = ["Block", "Closing"]
 
 
 class Block(ABC):
-    """Leaves itself at the end of an `async with` block."""
+    """An object that ends, in its own way, at the end of an `async with` block."""
 
     @abstractmethod
     async def _leave(self, *, failed: bool) -> None:
@@ -27,7 +27,7 @@ class Block(ABC):
 
 
 class Closing(Block):
-    """Closes itself at the end of an `async with` block."""
+    """An object that is closed at the end of an `async with` block."""
 
     @abstractmethod
     async def close(self) -> object:

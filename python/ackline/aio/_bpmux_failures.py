@@ -13,11 +13,11 @@ __all__ = ["ENDS_HANDLER", "ENDS_PROGRAM", "Abandonable", "told"]
 ENDS_HANDLER: type[BaseException] = Exception
 """Errors that end one handler and nothing else; a cancellation ends its task too."""
 ENDS_PROGRAM: tuple[type[BaseException], ...] = (SystemExit, KeyboardInterrupt)
-"""Errors that go on from a handler once the peer is told, and end the event loop."""
+"""Errors that a handler passes on once the peer is told, and that end the event loop."""
 
 
 def told(on_error: OnError | None, error: BaseException) -> BaseException:
-    """Tells of a handler's error, and returns the error that its call ends with.
+    """Reports a handler's error, and returns the error that its call ends with.
 
     Raises:
         asyncio.CancelledError: `error` is the cancellation of this task, which is no failure.
@@ -32,7 +32,7 @@ def told(on_error: OnError | None, error: BaseException) -> BaseException:
 class Abandonable:
     """Cancels the task that is in its block when the peer gives the call up or is gone.
 
-    A handler that returns without a wait costs no look at the call.
+    For a handler that returns without waiting, the call is not watched.
 
     Args:
         connection: The connection that the call came on.
@@ -46,7 +46,7 @@ class Abandonable:
     def __enter__(self) -> None:
         self._task = asyncio.current_task()
         self._waker = loop_waker()
-        # Behind the first step of the handler.
+        # The watch begins after the first step of the handler.
         self._soon = asyncio.get_running_loop().call_soon(self._watch)
 
     def __exit__(

@@ -57,7 +57,7 @@ class Context(ContextBase):
             timeout: Seconds; None waits for ever.
 
         Returns:
-            Whether it is.
+            Whether the call is cancelled.
         """
         core = self._connection._core  # noqa: SLF001 (its users cannot)
         try:
@@ -127,7 +127,7 @@ class Handlers:
         try:
             failed = await self._handle(connection, incoming)
         except ENDS_HANDLER as error:
-            # Mostly the peer has ended it, or the connection is over.
+            # Usually the peer has ended the arrival, or the connection is over.
             tell(None, error)
             return
         if isinstance(failed, ENDS_PROGRAM):
@@ -201,7 +201,7 @@ class Handlers:
             context = Context(connection, request)
             with Abandonable(connection, half_of(request)):
                 answer = await self._call("request", context, request.payload)
-        except BaseException as error:  # noqa: BLE001 (any is the peer's to know)
+        except BaseException as error:  # noqa: BLE001 (any error is reported to the peer)
             failed = told(self.error, error)
         else:
             failed = answered(request, answer)
@@ -219,7 +219,7 @@ class Handlers:
             return _NoHandler(NO_HANDLER.decode())
         try:
             await self._call(kind, context, handle, payload)
-        except BaseException as error:  # noqa: BLE001 (any is the peer's to know)
+        except BaseException as error:  # noqa: BLE001 (any error is reported to the peer)
             return told(self.error, error)
         return None
 

@@ -55,7 +55,7 @@ class _Sends(Writing):
     """The half that this end writes."""
 
     async def send(self, payload: Buffer, *, timeout: float | None = None) -> None:
-        """Sends a message; waits for room, which `send_bytes` limits.
+        """Sends a message; waits while `send_bytes` leaves no room.
 
         Args:
             payload: Bytes, or anything else with a buffer of bytes.
@@ -64,7 +64,7 @@ class _Sends(Writing):
         Raises:
             LinkTimeout: There was no room in time; nothing was sent.
             PeerCancelled: The reader wants no more.
-            UsageError: As `try_send`, like `LinkClosed`.
+            UsageError: As by `try_send`, which also raises `LinkClosed`.
         """
         deadline = deadline_in(timeout)
         while not self._sink.try_send(payload):
@@ -83,7 +83,7 @@ class _Sends(Writing):
 
         Raises:
             LinkTimeout: There was no room in time; the text says how many were sent.
-            UsageError: As `send`, like the others.
+            UsageError: As by `send`, whose other errors are raised too.
         """
         deadline, batch, sent = deadline_in(timeout), RelinkBatch(payloads), 0
         while sent < len(batch):
@@ -97,7 +97,7 @@ class _Sends(Writing):
                 raise late(f"there was room for {sent} of {len(batch)} messages", timeout)
 
     async def flush(self, *, timeout: float | None = None) -> None:
-        """Waits until every message has gone to the transport, for which the peer gives credit.
+        """Waits until every message has gone to the transport, which needs credit from the peer.
 
         Raises:
             LinkTimeout: Messages still wait.
@@ -123,10 +123,10 @@ class _Sends(Writing):
         return self._sink.cancelled
 
     async def close(self, payload: Buffer = b"", *, timeout: float | None = None) -> None:
-        """Closes it behind its messages, and waits until the peer has acknowledged the close.
+        """Closes it after its messages, and waits until the peer has acknowledged the close.
 
         Every message sent before has then arrived. If the peer serves a sink, its handler has
-        returned too. The close of the top-level is not waited for. Closing again does nothing.
+        returned too. A close of the top-level returns at once. Closing again does nothing.
 
         Args:
             payload: The reason; by convention empty if all is well.
@@ -147,7 +147,7 @@ class _Receives(Reading):
     """The half that this end reads."""
 
     async def receive(self, *, timeout: float | None = None) -> bytes | None:
-        """The next message; None when its writer has closed it (`closed` has the payload).
+        """Waits for the next message; returns None when the writer has closed (`closed` tells why).
 
         Args:
             timeout: Seconds; None waits for ever.
@@ -184,7 +184,7 @@ class _Receives(Reading):
         return []
 
     async def receive_part(self, *, timeout: float | None = None) -> Part | None:
-        """The next part of a message as it comes; None when its writer has closed it.
+        """Waits for the next part of a message; returns None when the writer has closed.
 
         With ``parts=True`` of `connect` and `listen` a message of several chunks comes in parts, of
         any length, and the peer gets credit for the parts that were taken: `memory` limits the
@@ -213,7 +213,7 @@ class _Receives(Reading):
                 yield message
 
     async def ping(self, *, timeout: float = 10.0) -> float:
-        """Seconds that the peer takes to answer a ping of this half.
+        """Pings the peer on this half; returns the seconds until its answer.
 
         Raises:
             LinkTimeout: It did not answer in time.
@@ -227,8 +227,8 @@ class _Receives(Reading):
     async def cancel(self, payload: Buffer = b"", *, timeout: float | None = None) -> None:
         """Cancels it, and waits until the peer has acknowledged the cancel.
 
-        Messages on their way are lost. The cancel of the top-level is not waited for. Cancelling
-        again does nothing.
+        Messages on their way are lost. A cancel of the top-level returns at once. Cancelling again
+        does nothing.
 
         Args:
             payload: The reason; by convention empty if all is well.
@@ -247,9 +247,10 @@ class _Receives(Reading):
 class Sink(Block, _Sends):
     """Messages that this end writes.
 
-    Dropped without `close`, a sink is closed with the payload ``dropped``.
+    A sink that is dropped without `close` is closed with the payload ``dropped``.
 
-    An `async with` block closes it; one that an exception leaves lets it go.
+    The end of an `async with` block closes it. If an exception leaves the block, the sink is
+    dropped.
 
     Example:
         >>> async with await connection.open_sink(b"log") as sink:  # doctest: +SKIP
@@ -269,7 +270,8 @@ class Sink(Block, _Sends):
 class Stream(Block, _Receives):
     """An iterator over messages that this end reads.
 
-    Dropped before its end, a stream is cancelled; the end of an `async with` block does the same.
+    A stream that is dropped before its end is cancelled; the end of an `async with` block cancels
+    it too.
 
     Example:
         >>> async with await connection.open_stream(b"prices") as stream:  # doctest: +SKIP
@@ -312,8 +314,8 @@ class Duplex(Block, _Sends, _Receives):
 class Response(Block, ResponseBase):
     """The response to a request.
 
-    Dropped before the response is there, the request is cancelled; the end of an `async with` block
-    does the same.
+    If it is dropped before the response is there, the request is cancelled; the end of an `async
+    with` block does the same.
 
     Example:
         >>> response = await connection.request(b"question")  # doctest: +SKIP
@@ -330,7 +332,7 @@ class Response(Block, ResponseBase):
         Raises:
             LinkTimeout: No response came in time.
             RequestClosed: The peer will not answer.
-            PeerCancelled: It refused every request before this one was sent.
+            PeerCancelled: The peer refused all requests before this one was sent.
             UsageError: ``already_ended``: it was handed out before.
             LinkClosed: The request was cancelled here, or the connection is over.
         """
@@ -341,10 +343,11 @@ class Response(Block, ResponseBase):
         return answer
 
     async def ping(self, *, timeout: float = 10.0) -> float:
-        """Seconds that the peer takes to say that it is still at work.
+        """Asks whether the peer still works on it; returns the seconds until the answer.
 
         Raises:
-            LinkTimeout: The peer did not say so in time; the response may be on its way instead.
+            LinkTimeout: The peer did not answer this in time; the response may be on its way
+                instead.
             UsageError: ``already_ended``: the request is answered. ``unknown_id``: it is not sent
                 yet.
             LinkClosed: The connection is over.
@@ -359,7 +362,7 @@ class Response(Block, ResponseBase):
 
 
 class Request(RequestBase):
-    """A request of the peer, to be answered once. Dropped, it is closed with ``dropped``."""
+    """A request of the peer, to be answered once. If dropped, it is closed with ``dropped``."""
 
     async def wait_cancelled(self, *, timeout: float | None = None) -> bytes | None:
         """Waits until the peer gives the request up.
@@ -411,7 +414,7 @@ Incoming = Request | OpenedSink | OpenedStream | OpenedDuplex
 
 
 def incoming(arrived: Arrived) -> Incoming | None:
-    """An arrival as an object; None when the native module tells of the end."""
+    """Returns an arrival as an object; None when the native module reports the end."""
     _, request, sink, stream, payload = arrived
     if payload is None:
         return None

@@ -1,7 +1,7 @@
-"""The tasks of bpmux's `serve` for asyncio: one for each arrival of the peer's.
+"""The tasks of bpmux's `serve` for asyncio: one for each arrival.
 
 Arrivals are taken in the callback that the loop runs for them, so that a handler starts one turn of
-the loop later; a task that ends costs no turn.
+the loop later. A task that ends costs no turn.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ async def serve_each(
     connections: AsyncIterable[_Connection],
     handle: Callable[[_Connection], Coroutine[Any, Any, object]],
 ) -> None:
-    """Handles each connection in a task; returns when no more come and all have returned.
+    """Handles each connection in a task; returns when no more come and all tasks have ended.
 
     An exception, such as a cancellation, cancels the tasks and is raised when they have ended.
     """
@@ -40,7 +40,7 @@ class Serving:
     """Serves one connection, once.
 
     Args:
-        connection: The connection whose peer begins things.
+        connection: The connection to serve.
         handlers: The functions to call.
         concurrency: Handlers at once.
     """
@@ -56,11 +56,11 @@ class Serving:
         self._is_full = False
         """Whether the next handler that ends calls `_take`."""
         self._over: asyncio.Future[None] = self._loop.create_future()
-        """Done when no more is taken."""
+        """A future that is done when no more arrivals are taken."""
         self._failed: BaseException | None = None
 
     async def run(self) -> None:
-        """Returns when nothing more comes and every handler has returned; raises why, if so."""
+        """Returns when nothing more comes and all handlers have returned, or raises an error."""
         cancelled = None
         self._take()
         while left := self._left():
@@ -106,7 +106,7 @@ class Serving:
             return
         self._free -= 1
         task = self._loop.create_task(self._handle(begun), context=self._context.copy())
-        # The task of an eager factory may be done.
+        # The task of an eager factory may be done already.
         if not task.done():
             self._tasks.add(task)
 
@@ -121,7 +121,7 @@ class Serving:
         except BaseException as error:  # noqa: BLE001 (it is raised where `serve` was called)
             self._fail(error)
         finally:
-            # Here and not when the task is done, which takes one more turn of the loop.
+            # This is not left to the task's end, which takes one more turn of the loop.
             self._free += 1
             task = asyncio.current_task()
             if task is not None:
@@ -135,13 +135,13 @@ class Serving:
         self._stop()
 
     def _stop(self) -> None:
-        """Takes no more, and cancels the handlers."""
+        """Stops taking arrivals, and cancels the handlers."""
         self._end()
         for task in self._tasks - {asyncio.current_task(self._loop)}:
             task.cancel()
 
     def _end(self) -> None:
-        """Takes no more."""
+        """Stops taking arrivals."""
         if self._standing is not None:
             self._waker.give_up(self._standing)
             self._standing = None

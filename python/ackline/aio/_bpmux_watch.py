@@ -15,10 +15,10 @@ async def until_received(reader: Reading) -> None:
 
 
 def when_flushed(writer: Writing, call: Callable[[], object]) -> None:
-    """Calls once every message has gone to the transport, or never can; at once if that is so."""
+    """Calls `call` once every message has gone to the transport, or none can go any more."""
     when(partial(writer._sink.wait_async, "flushed"), call)  # noqa: SLF001 (its users cannot)
 
 
 def when_ended(connection: ConnectionBase, call: Callable[[], object]) -> None:
-    """Calls once the connection has ended; at once if it has."""
+    """Calls `call` once the connection has ended, or at once if it has ended before."""
     when(partial(connection._core.wait_async, "end"), call)  # noqa: SLF001 (its users cannot)

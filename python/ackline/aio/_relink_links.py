@@ -33,7 +33,7 @@ __all__ = ["Link", "Listener", "Receipt"]
 
 
 class Receipt(ReceiptBase):
-    """How far a message has come: received, consumed, and its transaction's outcome.
+    """The progress of a message: received, consumed, and the outcome of its transaction.
 
     Example:
         >>> async with connect("relink://127.0.0.1:7000/orders") as link:  # doctest: +SKIP
@@ -44,7 +44,7 @@ class Receipt(ReceiptBase):
     async def kept(self, *, timeout: float | None = None) -> None:
         """Waits until the message is in `state` on the disk of this end, before it is sent.
 
-        From then on it is sent until it is consumed, whatever happens to this process.
+        From then on it is sent until it is consumed, even if this process ends.
 
         Args:
             timeout: Seconds; None waits for ever.
@@ -119,13 +119,13 @@ class Link(Closing, LinkBase[Receipt]):
         message that is not on the disk when the process is killed is not sent.
 
         Args:
-            channel: As for `try_send`, like `payload`.
-            payload: The message.
+            channel: As for `try_send`.
+            payload: The message, as for `try_send`.
             timeout: Seconds; None waits for ever.
 
         Raises:
             LinkTimeout: There was no room in time; nothing was sent.
-            UsageError: As `try_send`, like `LinkLost` and `LinkClosed`.
+            UsageError: As by `try_send`, which also raises `LinkLost` and `LinkClosed`.
         """
         return (await self.send_to([channel], payload, timeout=timeout))[0]
 
@@ -139,7 +139,7 @@ class Link(Closing, LinkBase[Receipt]):
 
         Raises:
             LinkTimeout: There was no room in time; nothing was sent.
-            UsageError: As `try_send`, like `LinkLost` and `LinkClosed`.
+            UsageError: As by `try_send`, which also raises `LinkLost` and `LinkClosed`.
         """
         deadline, message = deadline_in(timeout), batch_of([payload])
         size = message.size(0) * len(channels)
@@ -159,7 +159,7 @@ class Link(Closing, LinkBase[Receipt]):
         """Sends messages on one channel, in order, waiting for room.
 
         Args:
-            channel: One's own channel.
+            channel: A channel of this end.
             payloads: Messages as for `try_send`, or an Arrow array of them.
             timeout: Seconds for all of them; None waits for ever.
 
@@ -167,8 +167,8 @@ class Link(Closing, LinkBase[Receipt]):
             The receipt of the last message, which stands for all; None without a message.
 
         Raises:
-            LinkTimeout: There was no room for all in time; it says how many were sent.
-            UsageError: As `try_send`, like `LinkLost` and `LinkClosed`.
+            LinkTimeout: There was no room for all in time; the text says how many were sent.
+            UsageError: As by `try_send`, which also raises `LinkLost` and `LinkClosed`.
         """
         deadline, batch = deadline_in(timeout), batch_of(payloads)
         sent, last = self._core.try_send_many(channel, batch, 0)
@@ -185,7 +185,7 @@ class Link(Closing, LinkBase[Receipt]):
     async def receive_many(
         self, max_messages: int = 1024, *, timeout: float | None = None
     ) -> list[Message]:
-        """Waits for at least one message. They stay unacknowledged until they are consumed.
+        """Waits for at least one message. Messages stay unacknowledged until they are consumed.
 
         Args:
             max_messages: Messages taken at the most.
@@ -207,7 +207,7 @@ class Link(Closing, LinkBase[Receipt]):
         return (await self.receive_many(1, timeout=timeout))[0]
 
     async def __aiter__(self) -> AsyncIterator[Message]:
-        """Messages until no more can come; taken in batches. Raises `LinkLost`."""
+        """Yields messages until no more can come, taken in batches. Raises `LinkLost`."""
         try:
             while True:
                 self._ahead.extend(await self.receive_many())
@@ -245,7 +245,7 @@ class Link(Closing, LinkBase[Receipt]):
             Seconds from the ping to its pong.
 
         Raises:
-            UsageError: ``not_connected``: no transport carries the link, or it went meanwhile.
+            UsageError: ``not_connected``: no transport carries the link, or it was lost meanwhile.
             LinkTimeout: The pong did not come in time.
             LinkClosed: The link is over.
         """
@@ -292,7 +292,7 @@ class Link(Closing, LinkBase[Receipt]):
                 raise LinkTimeout(f"not all messages were consumed within {timeout} s")
 
     async def shutdown(self, *, timeout: float | None = None) -> None:
-        """Opens no more channels, closes the open ones, and waits for the peer to do the same.
+        """Opens no more channels, closes the open ones, and waits until the peer does the same.
 
         Then the link is closed at both ends.
 
@@ -311,11 +311,11 @@ class Link(Closing, LinkBase[Receipt]):
             return
 
     async def hand_over(self, *, timeout: float | None = None) -> bytes:
-        """Lets the link go so that another process can go on with it, by `adopt`.
+        """Lets the link go, so that another process can go on with it by `adopt`.
 
-        Waits until the peer has everything that was sent; in a direction without transactions,
-        until it has consumed it. The state for the other process is small and holds no message.
-        Called again it returns the same, also after a call that was cancelled.
+        Waits until the peer has every message that was sent; in a direction without transactions,
+        until it has consumed them. The state for the other process is small and holds no message. A
+        second call returns the same state, also after a call that was cancelled.
 
         Args:
             timeout: Seconds; None waits for ever.
@@ -332,7 +332,7 @@ class Link(Closing, LinkBase[Receipt]):
         return state
 
     async def close(self, *, timeout: float = CLOSING_SECONDS) -> list[Unacknowledged]:
-        """Lets the link go.
+        """Ends the link in this process.
 
         A link in a `state` directory goes on in the next process that opens the directory. Any
         other link is shut down; if the peer does not answer in time, it is lost.
@@ -366,7 +366,7 @@ class Link(Closing, LinkBase[Receipt]):
 
 
 class Listener(Closing, ListenerBase):
-    """Hands out each new link once; links that come back go on by themselves.
+    """Hands out each new link once; a link whose connector reconnects goes on by itself.
 
     Closing it closes the socket: links that were handed out go on while their connections do.
 
@@ -406,5 +406,5 @@ class Listener(Closing, ListenerBase):
             return
 
     async def close(self) -> None:
-        """Accepts no more; links that nobody accepted are let go."""
+        """Accepts no more links; links that nobody accepted are let go."""
         self._core.close()

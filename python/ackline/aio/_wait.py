@@ -1,4 +1,4 @@
-"""How a coroutine waits: for readiness, so that a cancelled wait loses nothing.
+"""The waits of coroutines: each waits for readiness, so a cancelled wait loses nothing.
 
 A wait begins with `arm(waker)`, the asynchronous form of a native method. A thread calls the
 blocking form with a timeout in the waker's place: `make sync` writes
@@ -24,18 +24,18 @@ Standing = tuple[int, asyncio.Future[_T]]
 """A wait that has begun: its token for `LoopWaker.give_up`, and the future of its outcome."""
 
 _wakers: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[LoopWaker]] = WeakKeyDictionary()
-"""The waker of each loop. The loop keeps it, as one of its readers: both end together."""
+"""The waker of each loop. The loop holds it as one of its readers, so both end together."""
 
 
 async def ready(arm: Callable[[LoopWaker], Standing[bool] | None], timeout: float | None) -> bool:
-    """Waits for readiness; goes on at once if it is there.
+    """Waits for readiness; returns at once if it is there.
 
     Args:
         arm: Begins the wait with the waker of the running loop.
         timeout: Seconds; None waits for ever.
 
     Returns:
-        Whether it is there; False after `timeout`.
+        Whether readiness came; False after `timeout`.
 
     Raises:
         UsageError: `timeout` is negative, or no finite number.
@@ -57,7 +57,8 @@ def outcome(
         timeout: Seconds; None waits for ever.
 
     Returns:
-        The outcome; None if the call could not begin; False after `timeout`, which gives it up.
+        The outcome; None if the call could not begin; False after `timeout`, when the call is given
+        up.
     """
     waker = loop_waker()
     standing = arm(waker)
@@ -68,7 +69,7 @@ def outcome(
 
 
 def when(arm: Callable[[LoopWaker], Standing[bool] | None], call: Callable[[], object]) -> None:
-    """Calls once readiness is there; at once if it is there now."""
+    """Calls `call` once readiness is there, or at once if it is there now."""
     waker = loop_waker()
     standing = arm(waker)
     if standing is None:

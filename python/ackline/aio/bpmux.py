@@ -1,7 +1,7 @@
 """bpmux for asyncio: requests, sinks, streams and duplexes over one connection, each with credit.
 
-Both ends are equal, whoever connected. For threads see `ackline.bpmux`. A cancelled ``await`` loses
-nothing: a wait takes nothing, and a message that was sent stays sent.
+Both ends are equal, no matter which one connected. For threads see `ackline.bpmux`. A cancelled
+``await`` loses nothing: a wait takes nothing, and a message that was sent stays sent.
 """
 
 from collections.abc import AsyncIterator
@@ -145,7 +145,7 @@ class Connection(Block, ConnectionBase):
         return self._stream
 
     async def request(self, payload: Buffer, *, timeout: float | None = None) -> Response:
-        """Sends a request; waits for room, which `send_bytes` limits.
+        """Sends a request; waits while `send_bytes` leaves no room.
 
         Args:
             payload: Bytes, or anything else with a buffer of bytes.
@@ -174,12 +174,12 @@ class Connection(Block, ConnectionBase):
         Raises:
             LinkTimeout: No response came in time.
             RequestClosed: The peer will not answer.
-            UsageError: As `request`, like the others.
+            UsageError: As by `request`, whose other errors are raised too.
         """
         deadline = deadline_in(timeout)
         answer = await outcome(partial(self._core.call_async, payload), timeout)
         if answer is None:
-            # There is no room: this request waits in its turn, behind earlier ones.
+            # There is no room, so this request waits for its turn behind earlier ones.
             async with await self.request(payload, timeout=timeout) as response:
                 return await response.response(timeout=left_until(deadline))
         if answer is False:
@@ -187,7 +187,7 @@ class Connection(Block, ConnectionBase):
         return answer
 
     async def open_sink(self, payload: Buffer = b"", *, timeout: float | None = None) -> Sink:
-        """Opens a sink: the peer reads it. Returns once its opening is sent.
+        """Opens a sink, which the peer reads; returns once its opening is sent.
 
         Args:
             payload: The payload of the opening, which may have to wait for credit.
@@ -204,13 +204,13 @@ class Connection(Block, ConnectionBase):
         return Sink(doing.take())
 
     async def open_stream(self, payload: Buffer = b"", *, timeout: float | None = None) -> Stream:
-        """Opens a stream: the peer writes it. As `open_sink`."""
+        """Opens a stream, which the peer writes; otherwise as `open_sink`."""
         doing = self._core.open("stream", payload)
         await wait_open(doing, timeout)
         return Stream(doing.take())
 
     async def open_duplex(self, payload: Buffer = b"", *, timeout: float | None = None) -> Duplex:
-        """Opens a duplex: both ends write and read it. As `open_sink`."""
+        """Opens a duplex, which both ends write and read; otherwise as `open_sink`."""
         doing = self._core.open("duplex", payload)
         await wait_open(doing, timeout)
         return Duplex(*doing.take())
@@ -263,12 +263,12 @@ class Connection(Block, ConnectionBase):
         ``no handler`` if there is none for its arrival. A handler with a parameter ``context`` gets
         a `Context` by keyword. A request that is given up before its turn is not handled.
 
-        The handler of a request that is given up, or of a stream that is cancelled, is cancelled,
-        also when the peer is gone; that is no error. A handler of a sink or duplex reads all that
-        came.
+        When the peer gives up a request, cancels a stream or is gone, the handler is cancelled;
+        that is no error. A handler of a sink or duplex reads every message that came.
 
         Args:
-            on_request: Takes the request's payload and returns the response; None is an empty one.
+            on_request: Takes the request's payload and returns the response; None is an empty
+                response.
             on_sink: Takes a `Stream` to read and the payload that the peer opened its sink with.
             on_stream: Takes a `Sink` to write and the payload that the peer opened its stream with.
             on_duplex: Takes a `Duplex` and the payload that the peer opened it with.
@@ -291,7 +291,7 @@ class Connection(Block, ConnectionBase):
         await Serving(self, handlers, concurrency).run()
 
     async def ping(self, *, timeout: float = 10.0) -> float:
-        """Seconds that the peer takes to answer a ping.
+        """Pings the peer; returns the seconds until its answer.
 
         Raises:
             LinkTimeout: It did not answer in time.
@@ -304,9 +304,9 @@ class Connection(Block, ConnectionBase):
     async def shutdown(self, *, timeout: float | None = None) -> None:
         """Ends the connection in good order.
 
-        Neither side begins anything new, everything open comes to its end, then the transport is
-        closed. The peer's end of the transport is waited for too, up to 5 s after this end's and
-        no longer than `timeout`; a peer that leaves it open is no error.
+        Neither side begins anything new, everything open comes to its end, and then the transport
+        is closed. This also waits until the peer closes the transport, up to 5 s after this end and
+        no longer than `timeout`; it is no error if the peer leaves it open.
 
         Args:
             timeout: Seconds; None waits for ever for open requests, sinks, streams and duplexes.
@@ -358,7 +358,7 @@ class Listener(Closing, ListenerBase):
             timeout: Seconds; None waits for ever.
 
         Raises:
-            LinkTimeout: None came in time.
+            LinkTimeout: No connection came in time.
             LinkClosed: The listener is closed.
         """
         deadline = deadline_in(timeout)
@@ -390,7 +390,8 @@ class Listener(Closing, ListenerBase):
         every connection has ended; an exception, such as a cancellation, ends them at once.
 
         Args:
-            on_request: As for `Connection.serve`, like the others.
+            on_request: Takes a request's payload. This and the others are as for
+                `Connection.serve`.
             on_sink: Takes a `Stream` to read.
             on_stream: Takes a `Sink` to write.
             on_duplex: Takes a `Duplex`.
@@ -399,7 +400,7 @@ class Listener(Closing, ListenerBase):
             concurrency: Handlers at once of each connection.
 
         Raises:
-            UsageError: As `Connection.serve`.
+            UsageError: As by `Connection.serve`.
 
         Example:
             >>> await listener.serve(on_request=answer)  # doctest: +SKIP
@@ -423,7 +424,7 @@ class Listener(Closing, ListenerBase):
         await serve_each(self, handle)
 
     async def close(self) -> None:
-        """Accepts no more; connections that nobody accepted are ended."""
+        """Accepts no more connections; connections that nobody accepted are ended."""
         self._core.close()
 
 

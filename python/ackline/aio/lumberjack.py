@@ -68,7 +68,7 @@ class Listener(Closing, ListenerBase):
 
     A window is acknowledged by `Window.ack`, when its events are safe: until then its sender keeps
     them. Windows that are not acknowledged when the listener closes are sent again. A receive that
-    is cancelled loses no window: the next one returns it.
+    is cancelled loses no window: the next receive returns it.
 
     Example:
         >>> async with listen("lumberjack://127.0.0.1:5044") as listener:  # doctest: +SKIP
@@ -109,7 +109,7 @@ class Listener(Closing, ListenerBase):
             return
 
     async def close(self, *, timeout: float = 1.0) -> None:
-        """Accepts no more, sends the acknowledgements that were given, ends every connection.
+        """Accepts no more, sends the acknowledgements that were given, and ends every connection.
 
         Args:
             timeout: Seconds to wait for the senders to end; then they are cut off.
@@ -142,8 +142,8 @@ def connect(url: str | Sequence[str], **options: Unpack[ConnectOptions]) -> Conn
 class Writer(Closing, WriterBase):
     """Sends events, keeps them until they are acknowledged, and connects again by itself.
 
-    A cancelled ``await`` loses nothing: a batch that was accepted is sent, never by halves. Of more
-    events than `batch_events`, a `send` that is cancelled may have accepted the first batches.
+    A cancelled ``await`` loses nothing: a batch that was accepted is sent as a whole. A `send` of
+    more events than `batch_events` that is cancelled may have accepted the first batches.
 
     The end of an `async with` block closes it and raises `LinkLost` with the number of events that
     are not acknowledged then, unless `close` was called inside.
@@ -168,8 +168,8 @@ class Writer(Closing, WriterBase):
             LinkTimeout: Not all were acknowledged in time. The events accepted by then, all or
                 some, are still sent: send none of them again before `close` returns the rest.
             LinkLost: The writer was closed first.
-            UsageError: An event cannot be sent; events more than `batch_events` before it may have
-                been accepted.
+            UsageError: An event cannot be sent; the batches of `batch_events` before its own may
+                have been accepted.
         """
         deadline = deadline_in(timeout)
         numbers = [await self._send(batch, deadline) for batch in self._batches(events)]
@@ -177,7 +177,7 @@ class Writer(Closing, WriterBase):
             await self._wait_acknowledged(number, deadline)
 
     async def send_window(self, events: Events, *, timeout: float | None = None) -> int:
-        """Accepts one window once there is room; returns its number for `wait_acknowledged`."""
+        """Accepts a window once there is room; returns its number for `wait_acknowledged`."""
         return await self._send(self._window(events), deadline_in(timeout))
 
     async def wait_acknowledged(self, number: int, *, timeout: float | None = None) -> None:
@@ -191,7 +191,7 @@ class Writer(Closing, WriterBase):
             await self._wait("flushed", deadline, last)
 
     async def close(self, *, timeout: float = CLOSING_SECONDS) -> Unacked:
-        """Accepts no more and ends when everything is acknowledged, or after `timeout` seconds.
+        """Accepts no more events, and ends once all are acknowledged or after `timeout` seconds.
 
         Returns:
             Exactly the events that are not acknowledged.

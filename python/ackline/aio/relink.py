@@ -80,7 +80,7 @@ def adopt(url: str, state: bytes, **options: Unpack[AdoptOptions]) -> Connecting
 
     When this returns, the listener has said that it still has the link and its messages. Nothing
     else can be sent on their channels before they are consumed. One process at a time may go on
-    with a link: of two, the listener serves the later one.
+    with a link: if two do, the listener serves the later one.
 
     ``await`` it, or use it with ``async with``.
 

@@ -45,11 +45,11 @@ _GOODBYE = 1.0
 
 def call(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     url: Annotated[
-        str, typer.Argument(help="Whom to ask: bpmux://127.0.0.1:5200, also +tls and +unix.")
+        str, typer.Argument(help="The peer to ask: bpmux://127.0.0.1:5200, also +tls and +unix.")
     ],
     payload: Annotated[
         str,
-        typer.Argument(help="What is asked; - reads standard input, @FILE a file, as they are."),
+        typer.Argument(help="The request's payload; - reads standard input, @FILE a file."),
     ],
     timeout: Annotated[
         float, typer.Option(help="Seconds for the connection and the response.", min=0)
@@ -68,7 +68,7 @@ def call(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     ] = None,
     token_file: Annotated[
         str | None,
-        typer.Option(help="For +tls: a file with our token, for who listens with --tokens-file."),
+        typer.Option(help="For +tls: a file with our token, for a listener with --tokens-file."),
     ] = None,
     as_json: Annotated[  # noqa: FBT002 (a flag)
         bool, typer.Option("--json", help="One JSON line instead of the response's bytes.")
@@ -77,10 +77,10 @@ def call(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     """Sends one request and writes its response to standard output, byte for byte.
 
     Ends with 0 when it was answered; 3 when the peer closed the request without a response: its
-    payload, which says why, is told on standard error; 124 when nothing came within --timeout; 69
+    payload, the reason, is printed on standard error; 124 when nothing came within --timeout; 69
     when nobody could be reached; 74 when standard output cannot be written; 1 when the connection
-    broke; 2 for a wrong command line; 130 and
-    143 after SIGINT and SIGTERM, which give the request up.
+    broke; 2 for a wrong command line; 130 and 143 after SIGINT and SIGTERM, which give the request
+    up.
     """
     if not timeout <= _LONGEST:
         fail(f"--timeout is {timeout:g}; it is in seconds, from 0 to {_LONGEST:g}", USAGE)

@@ -82,7 +82,7 @@ def add(
     as_json: Json = False,  # noqa: FBT002 (a flag)
     group: Group = False,  # noqa: FBT002 (a flag)
 ) -> None:
-    """Makes a consumer before its query exists, so that nothing is removed that it will want."""
+    """Makes a consumer before its query exists, so that the spool keeps the events for it."""
     spool = open_spool(directory, group=group)
     try:
         position = position_of(spool, at)
@@ -104,7 +104,7 @@ def rm(
     as_json: Json = False,  # noqa: FBT002 (a flag)
     group: Group = False,  # noqa: FBT002 (a flag)
 ) -> None:
-    """Forgets a consumer: what it alone held may be removed."""
+    """Removes a consumer: events that it alone held may then be removed."""
     spool = open_spool(directory, group=group)
     try:
         marks = {consumer.name: consumer.committed for consumer in _consumers(spool)}
@@ -135,7 +135,7 @@ def seek(
     as_json: Json = False,  # noqa: FBT002 (a flag)
     group: Group = False,  # noqa: FBT002 (a flag)
 ) -> None:
-    """Moves the mark of a consumer that nobody reads as, and says what that skips or repeats."""
+    """Moves the mark of a consumer without a reader; reports the events skipped or repeated."""
     spool = open_spool(directory, group=group)
     try:
         sought = spool.seek_consumer(name, position_of(spool, to))

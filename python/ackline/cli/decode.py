@@ -23,7 +23,7 @@ __all__ = ["decode"]
 
 _CHUNK = 1 << 16
 _WIDTH = 8
-"""Bytes on one line of annotated hex: the alignment of everything in Relink."""
+"""Bytes on one line of annotated hex: the alignment of all fields of Relink."""
 _ROWS = 16
 """Lines of annotated hex for one field; the rest is counted."""
 _IDS = {"channel_ids"}
@@ -45,7 +45,7 @@ def decode(  # noqa: PLR0913, PLR0917 (an argument for each option)
     sender: Annotated[
         str | None,
         typer.Option(
-            help="Who sent the bytes: connector or listener, writer or reader. [default: the first]"
+            help="The bytes' sender: connector or listener, writer or reader. [default: the first]"
         ),
     ] = None,
     handshake: Annotated[  # noqa: FBT002 (a flag)
@@ -60,17 +60,17 @@ def decode(  # noqa: PLR0913, PLR0917 (an argument for each option)
         typer.Option(min=0, max=255, help="Relink: bytes of an id of the listener's channels."),
     ] = None,
     max_frame_bytes: Annotated[
-        str, typer.Option(help="The payload of one frame, or what an envelope inflates to.")
+        str, typer.Option(help="Most bytes of a frame's payload, and of an inflated envelope.")
     ] = "1GiB",
     from_hex: Annotated[  # noqa: FBT002 (a flag)
-        bool, typer.Option("--hex", help="The capture is hex text; blanks and 0x do not count.")
+        bool, typer.Option("--hex", help="The capture is hex text; blanks and 0x are ignored.")
     ] = False,
     as_json: Json = False,  # noqa: FBT002 (a flag)
     annotate: Annotated[  # noqa: FBT002 (a flag)
-        bool, typer.Option("--annotate", help="Hex, and what each of its bytes is for.")
+        bool, typer.Option("--annotate", help="Hex, with the meaning of each byte.")
     ] = False,
 ) -> None:
-    """Prints what one side of a connection sent: as a table, JSON lines or annotated hex."""
+    """Prints the frames of one side of a connection: as a table, JSON lines or annotated hex."""
     if as_json and annotate:
         fail("--json and --annotate are two ways to print: give one", USAGE)
     given = {

@@ -44,7 +44,7 @@ _OPEN_ROOM = 4
 """Divisor of the memory: the part for open entities, which take `_OPEN_BYTES` each."""
 _OPEN_BYTES = 8 << 10
 _OPEN_OWN = 8
-"""Sinks, streams and duplexes that a connection may always have open, whatever others have."""
+"""Sinks, streams and duplexes that a connection may always have open, regardless of others."""
 _TURN = 64
 """Arrivals that are taken from a connection before all others have their turn."""
 

@@ -87,7 +87,7 @@ def receive(
     connect: Annotated[
         list[str] | None,
         typer.Option(
-            help="Where to connect to, for ever, and to land what is sent there: "
+            help="A sender to connect to, for ever, and to receive from: "
             "relink://host:port/NAME, bpmux://host:port (?stream=TEXT opens a stream there); "
             "may be repeated."
         ),
@@ -105,8 +105,8 @@ def receive(
     """Receives events, keeps them durably in a spool, then acknowledges them.
 
     Ends with 0 after SIGINT or SIGTERM when everything received was acknowledged; with 4, and the
-    number, when not all was within --drain-timeout or at a second signal; with 74 when the disk
-    failed; 2 for a wrong command line, 1 when it could not start.
+    number of windows left, when that was not so after --drain-timeout or at a second signal; with
+    74 when the disk failed; 2 for a wrong command line, 1 when it could not start.
     """
     if (spool is None) != discard:
         fail("choose --spool DIR to keep events, or --discard to count without keeping", USAGE)
@@ -118,7 +118,7 @@ def receive(
     if discard and waits_for_commit:
         fail("--ack committed=NAME needs --spool DIR to commit from", USAGE)
     if discard and on_invalid == "quarantine":
-        fail("--on-invalid quarantine needs --spool DIR to stand in", USAGE)
+        fail("--on-invalid quarantine needs --spool DIR: it keeps the input there", USAGE)
     check_needs(
         Given(
             named=of_command_line(context),

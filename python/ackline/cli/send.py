@@ -66,7 +66,7 @@ _TABLE = options_of("lumberjack.connect")
 _NOT_OPTIONS = ("connect_timeout", "receipts")
 """Options of connections that the command does not use."""
 _BUFFER = {
-    "buffer_events": "what all hosts may have in flight, and a window each",
+    "buffer_events": "the events that all hosts may have in flight, and a window for each",
     "buffer_bytes": "for as many windows, 16MiB each at least",
 }
 _OFF = ("read_timeout", "progress_timeout", "ttl", "compression", "backoff_max")
@@ -78,15 +78,15 @@ def send(
     url: Annotated[
         str,
         typer.Argument(
-            help="Where to send: lumberjack://127.0.0.1:5044, also +tls; several URLs, or hosts of "
-            "one, with commas. Or relink://127.0.0.1:5100/NAME, or bpmux://127.0.0.1:5200."
+            help="The receivers: lumberjack://127.0.0.1:5044, also +tls; several URLs, or hosts of "
+            "one URL, with commas. Or relink://127.0.0.1:5100/NAME, or bpmux://127.0.0.1:5200."
         ),
     ],
     file: Annotated[
         str,
         typer.Argument(
             help="A file of JSON lines (for Relink and bpmux of any lines), or - for standard "
-            "input, whose lines wait a second for others to go with."
+            "input; its lines wait up to a second for further ones to be sent with."
         ),
     ],
     channel: Annotated[
@@ -117,13 +117,14 @@ def send(
 ) -> None:
     """Sends each line of a file as one event, over connections that are made again by themselves.
 
-    A line that is too long or not JSON is named and not sent; what stands before and after it is.
+    A line that is too long or not JSON is reported and not sent; the lines before and after it are.
     A line ends with a newline alone: white space around an event, also a carriage return, is no
-    part of its JSON; for Relink each line is a message as it stands, and acknowledged is consumed;
-    for bpmux too, each window on a sink that is closed with its count and acknowledged with that.
+    part of its JSON. For Relink each line is a message, unchanged, and counts as acknowledged when
+    it is consumed. For bpmux each line is a message too; each window has a sink, which is closed
+    with the window's count, and the acknowledgement of this close acknowledges the window.
 
     Ends with 0 when all are acknowledged, 1 when some are not (with their number), 2 for a wrong
-    command line, 130 and 143 after SIGINT and SIGTERM, which also tell the numbers.
+    command line, 130 and 143 after SIGINT and SIGTERM; the numbers are printed then too.
     """
     _check_options(context, url)
     limit = size(max_json_bytes, "--max-json-bytes")
@@ -197,7 +198,7 @@ def _check_options(context: typer.Context, url: str) -> None:
 def _check_state(target: Target, file: str) -> None:
     """Refuses a state that the sending cannot resume from."""
     if file == "-":
-        fail("--state needs a file: what was read of standard input cannot be read again", USAGE)
+        fail("--state needs a file: standard input cannot be read a second time", USAGE)
     if target.is_transactional:
         fail("--state is for a URL without connector_transactions", USAGE)
 

@@ -1,4 +1,4 @@
-"""`ackline serve`: a server of bpmux to try clients against."""
+"""`ackline serve`: a server of bpmux for tests of clients."""
 
 import asyncio
 import signal
@@ -42,21 +42,21 @@ def serve(
         ),
     ] = False,
     drain_timeout: Annotated[
-        str, typer.Option(help="How long a stop waits for the ends of connections.")
+        str, typer.Option(help="Time that a stop waits for the connections to end.")
     ] = "5s",
     as_json: Annotated[  # noqa: FBT002 (a flag)
         bool, typer.Option("--json", help="JSON lines on standard output.")
     ] = False,
     **options: str | bool | None,
 ) -> None:
-    """Serves bpmux, for trying clients against. It runs until SIGINT or SIGTERM.
+    """Serves bpmux, for tests of clients. It runs until SIGINT or SIGTERM.
 
-    Ends with 0 when all connections have ended in good order, with 4, and the number, when some had
-    not within --drain-timeout or at a second signal; 2 for a wrong command line, 1 when it could
-    not start or no socket listens any more.
+    Ends with 0 when all connections have ended in good order; with 4, and the number of others,
+    when some had not after --drain-timeout or at a second signal; 2 for a wrong command line, 1
+    when it could not start or no socket listens any more.
     """
     if not echo:
-        fail("choose what is served: --echo sends back what comes", USAGE)
+        fail("choose a service: --echo sends every message back", USAGE)
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     try:
         memory = check_option("bpmux.listen", "memory", given.get("memory"))

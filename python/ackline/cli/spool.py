@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(help="What a spool holds, and who holds it.", no_args_is_help=True)
+app = typer.Typer(help="The content of a spool, and its consumers.", no_args_is_help=True)
 app.add_typer(consumers.app, name="consumers")
 
 _BLOCK = [
@@ -152,7 +152,7 @@ def adopt(directory: Directory, as_json: Json = False, group: Group = False) -> 
             continue
         print_line(f"{path}: was {now.old}, is {now.new}")
         for name in now.lowered:
-            print_line(f"consumer {name}: its mark was lowered to what is durable here")
+            print_line(f"consumer {name}: its mark was lowered to the durable position")
 
 
 @app.command()
@@ -166,8 +166,8 @@ def mend(
 ) -> None:
     """Repairs a damaged spool while no receiver runs on it; sound groups are not touched.
 
-    Whatever is cut out is kept in DIR/lost+found. Positions whose events are gone are noted as
-    losses: readers are told of them, and no position is given out again.
+    Damaged parts are moved to DIR/lost+found. Positions whose events are gone are noted as losses:
+    readers are told of them, and no position is given out again.
     """
     try:
         mended = Spool.mend(directory, dry_run=True, group=group)
@@ -225,8 +225,8 @@ def verify(
     Noted losses are listed and are no problem. A problem is damage that is not noted yet: `ackline
     spool mend DIR` repairs it or notes it as a loss.
 
-    With --fsync-probe it writes and syncs 4 KiB 200 times beside the segments and says what a
-    flush costs here, and whether that can be true of a disk that keeps what it was told to keep.
+    With --fsync-probe it writes and syncs 4 KiB 200 times beside the segments, reports the time of
+    a flush, and warns if that time is too short for a disk that really keeps the data.
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
@@ -258,7 +258,7 @@ def verify(
     for problem in report.problems:
         say(problem)
     if report.problems:
-        say(f"`ackline spool mend {directory} --dry-run` shows what can be done about it")
+        say(f"`ackline spool mend {directory} --dry-run` shows the possible repair")
         sys.exit(FAILED)
 
 
@@ -298,8 +298,9 @@ def cat(
 ) -> None:
     """Prints events: with --json all columns of each, otherwise the payloads alone.
 
-    --to above the durable position means: to the end. Skipped losses are listed on standard error.
-    On a terminal a payload is one line, escaped as in JSON; into a pipe or a file it goes as it is.
+    A --to above the durable position stands for that position. Skipped losses are listed on
+    standard error. On a terminal a payload is one line, escaped as in JSON; into a pipe or a file
+    it goes unchanged.
     """
     if on_loss not in {"fail", "skip"}:
         fail(f"--on-loss is fail or skip, not {on_loss!r}", USAGE)

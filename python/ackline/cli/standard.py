@@ -12,7 +12,7 @@ from ackline.cli.values import DISK, USAGE, fail
 __all__ = ["finish", "guard", "standard_input"]
 
 
-_WHY = {errno.EBADF: "it is closed", errno.EPIPE: "whoever read it has left"}
+_WHY = {errno.EBADF: "it is closed", errno.EPIPE: "its reader has left"}
 
 
 class _Guarded(io.FileIO):
@@ -35,7 +35,7 @@ def guard() -> None:
         try:
             os.fstat(descriptor)
         except OSError:
-            # This gets the lowest free descriptor, opened in the direction that it is not used in.
+            # This gets the lowest free descriptor, opened in the direction that nobody uses.
             os.open(os.devnull, os.O_WRONLY if descriptor == 0 else os.O_RDONLY)
     there = sys.stdout
     sys.stdout = io.TextIOWrapper(

@@ -1,4 +1,4 @@
-"""The text that may go to a terminal: none that the terminal would act on."""
+"""Text for a terminal, without characters that the terminal would act on."""
 
 import sys
 
@@ -9,7 +9,7 @@ __all__ = ["escaped", "lines_escaped", "print_line", "print_text", "say", "text_
 
 def text_of(payload: bytes) -> str:
     r"""Returns the reason in a peer's payload; bytes that are no UTF-8 become `\xff`."""
-    return payload.decode(errors="backslashreplace") if payload else "it says nothing of why"
+    return payload.decode(errors="backslashreplace") if payload else "it gives no reason"
 
 
 def say(message: object) -> None:

@@ -110,7 +110,7 @@ def place(code: str, offset: int | None) -> str:
     """
     if offset is None or code.endswith(".limit_exceeded"):
         return ""
-    return f" (at byte {offset} of what the peer sent)"
+    return f" (at byte {offset} of the peer's bytes)"
 
 
 def instant(text: str) -> datetime | None:

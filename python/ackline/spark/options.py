@@ -258,7 +258,7 @@ def check_columns(names: tuple[str, ...]) -> None:
 
 
 _NO_PATH: Final = (
-    "what reads needs the option spool, the directory of a spool, and what writes the option url"
+    "a reader needs the option spool, the directory of a spool, and a writer the option url"
 )
 
 
@@ -284,7 +284,7 @@ def _spools(options: Mapping[str, str]) -> tuple[str, ...]:
     if not spools:
         message = (
             "the option spool is missing: the directory of a spool, or several with commas "
-            "(what writes needs the option url)"
+            "(a writer needs the option url)"
         )
         raise UsageError(message)
     for spool in spools:

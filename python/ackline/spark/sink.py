@@ -164,7 +164,7 @@ def check_rows(options: SinkOptions, schema: StructType) -> None:
         )
         raise UsageError(message)
     if not schema.names:
-        raise UsageError("the frame has no columns, and Spark hands no rows of such a one on")
+        raise UsageError("the frame has no columns, and Spark hands no rows of such a frame on")
     for field in schema:
         _check_type(field.name, field.dataType, nullable=field.nullable)
     native = dict(options.native) | _stamp(options, "", 0, 0)
@@ -308,7 +308,7 @@ def _windows(options: Mapping[str, str]) -> dict[str, int | None]:
 def _refuse_windows(options: Mapping[str, str], protocol: str) -> None:
     for name in _OF_WINDOWS[protocol]:
         if name in options:
-            message = f"{name} is of windows, and rows are sent to {protocol}:// without them"
+            message = f"{name} is an option of windows, and {protocol}:// has no windows"
             raise UsageError(message)
 
 

@@ -137,7 +137,7 @@ class AcklineSource(DataSource):
         """Return the sink for the rows of a batch query."""
         options = self._sink(schema)
         if overwrite:
-            raise UsageError("what was sent cannot be overwritten: use .mode('append')")
+            raise UsageError("rows that were sent cannot be overwritten: use .mode('append')")
         kinds = {"relink": BatchTransactions, "bpmux": BatchCounted}
         return kinds.get(options.protocol, BatchSink)(options)
 
@@ -179,8 +179,8 @@ class AcklineSource(DataSource):
             whole = [field.dataType for field in schema if field.name == "payload"]
             if not all(isinstance(kind, VariantType) for kind in whole) or not whole:
                 raise UsageError(
-                    "payload=variant makes the whole payload one column where nothing else says "
-                    "what its columns are, and .schema(…) does: leave payload=variant out, or name "
+                    "payload=variant makes the whole payload one column and needs no schema, but "
+                    ".schema(…) names other columns: leave payload=variant out, or name "
                     "'payload VARIANT' in .schema(…)"
                 )
         return wanted_columns(schema, options)

@@ -313,7 +313,7 @@ class Spools:
             f"spool.replaced: the checkpoint counts positions of spool {uuid}, but {found}; "
             f"name the directory of {uuid} in the option spool, or give the query a new "
             "checkpointLocation to begin at its startingPosition, or set failOnDataLoss=false to "
-            "note the loss and go on at what the new spool has"
+            "note the loss and go on with the new spool"
         )
         return SpoolError(message, code="spool.replaced")
 

@@ -147,7 +147,7 @@ def test_a_call_out_of_time_cancels(pair: tuple[bpmux.Connection, bpmux.Connecti
     def call() -> bool:
         with pytest.raises(LinkTimeout, match=r"no response came within 0\.01 s"):
             near.call(b"question", timeout=NOW)
-        # One that had no time to leave never comes.
+        # A request that had no time to leave never arrives.
         try:
             came.append(far.accept(timeout=NOW))
         except LinkTimeout:

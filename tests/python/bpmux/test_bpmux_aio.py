@@ -100,7 +100,7 @@ def test_a_call_out_of_time_cancels() -> None:
     async def test(pair: Pair) -> None:
         near, far = pair
         request = None
-        # One that had no time to leave never comes.
+        # A request that had no time to leave never arrives.
         while request is None:
             with pytest.raises(LinkTimeout, match=r"no response came within 0\.01 s"):
                 await near.call(b"question", timeout=NOW)

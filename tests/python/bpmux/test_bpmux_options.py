@@ -253,7 +253,7 @@ def test_a_window_has_a_ceiling_and_a_budget(options: dict[str, int], most: int)
         sink = near.open_sink()
         opened = far.accept(timeout=TIME)
         assert isinstance(opened, bpmux.OpenedSink)
-        # A reader who keeps up lets the window grow as far as it may.
+        # A reader that keeps up lets the window grow up to its limit.
         for _ in range(200):
             sink.send(bytes(most), timeout=TIME)
             assert opened.stream.receive(timeout=TIME) == bytes(most)
@@ -385,7 +385,7 @@ def test_memory_bounds_received_messages_that_are_not_taken(side: str) -> None:
 
 @pytest.mark.parametrize("side", ["connect", "listen"])
 def test_memory_bounds_the_open_entities_of_the_peer(side: str) -> None:
-    # A quarter beside it, of which one connection has half, and bytes that are free of charge.
+    # Entities may take a further quarter; one connection has half of that, and some free bytes.
     own, most = {"memory": 1 << 20}, (1 << 20) // 4 // 2 // 1024 + 64
     with pair(own if side == "listen" else {}, **(own if side == "connect" else {})) as ends:
         limited, other = ends if side == "connect" else reversed(ends)
@@ -397,7 +397,7 @@ def test_memory_bounds_the_open_entities_of_the_peer(side: str) -> None:
         with pytest.raises(ProtocolError) as broken:
             limited.accept(timeout=TIME)
         assert broken.value.code == "bpmux.limit_exceeded"
-        assert "take 132096 bytes, above 131072: half of what" in str(broken.value)
+        assert "take 132096 bytes, above 131072: half of the part" in str(broken.value)
         assert str(broken.value).split(" (")[0].endswith("of a quarter of memory")
 
 

@@ -178,7 +178,7 @@ def fill(running) -> list[socket.socket]:
 
 def test_a_second_signal_ends_at_once_with_4(receiver, tmp_path):
     running = receiver(*full_spool(tmp_path), "--drain-timeout", "60s")
-    # It may make room: the stop waits for that.
+    # The consumer may make room, so the stop waits for that.
     Spool(tmp_path / "spool").add_consumer("lake", 0)
     peers = fill(running)
     unacked = running.next("stats")["unacked_windows"]

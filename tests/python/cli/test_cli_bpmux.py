@@ -83,7 +83,7 @@ def test_a_payload_stands_on_the_command_line(echo: Echo) -> None:
 
 
 def test_json_lines_of_a_call_are_the_documented_ones(echo: Echo) -> None:
-    members = documented("What `ackline call --json` prints")
+    members = documented("Lines of `ackline call --json`")
     server = echo()
     told = json.loads(call(server.url, "hé", "--json").stdout)
     assert (told["event"], told["payload"], told["bytes"]) == ("response", "hé", 3)
@@ -174,7 +174,7 @@ def test_a_violation_says_how_far_into_the_bytes_of_the_peer_it_is() -> None:
         thread.join(DEADLINE)
     told = json.loads(run.stdout)
     assert (run.returncode, told["code"]) == (1, "bpmux.invalid_chunk")
-    assert told["message"].endswith(f" (at byte {len(good)} of what the peer sent)")
+    assert told["message"].endswith(f" (at byte {len(good)} of the peer's bytes)")
     assert run.stderr.decode() == f"ackline: {told['message']}\n"
 
 
@@ -360,9 +360,7 @@ def test_input_that_is_no_bpmux_is_refused_by_peer_code_and_offset(echo: Echo) -
     assert (line["protocol"], line["offset"], line["code"][:6]) == ("bpmux", 0, "bpmux.")
     assert "at byte" not in line["message"], "it has the offset beside it"
     wait_until(lambda: server.next("stats")["refused"] == 1, "it is counted")
-    assert (
-        members_of(line) | {"times"} == documented("What `ackline serve --json` prints")["refused"]
-    )
+    assert members_of(line) | {"times"} == documented("Lines of `ackline serve --json`")["refused"]
     assert server.stop() == 0
 
 
@@ -490,7 +488,7 @@ def peak(pid: int) -> int:
 
 
 def test_json_lines_of_serve_are_the_documented_ones(echo: Echo) -> None:
-    members = documented("What `ackline serve --json` prints")
+    members = documented("Lines of `ackline serve --json`")
     server = echo()
     server.next("stats")
     assert server.stop() == 0
@@ -541,7 +539,7 @@ def test_a_connection_that_does_not_end_is_cut_and_counted(echo: Echo) -> None:
 def test_a_mode_is_required_and_options_are_named() -> None:
     run = ackline("serve", "bpmux://127.0.0.1:0")
     assert run.returncode == 2
-    assert run.stderr == "ackline: choose what is served: --echo sends back what comes\n"
+    assert run.stderr == "ackline: choose a service: --echo sends every message back\n"
     run = ackline("serve", "bpmux://127.0.0.1:0", "--echo", "--client-auth", "maybe")
     assert (run.returncode, run.stdout) == (2, "")
     assert "--client-auth is maybe; it is" in run.stderr

@@ -306,7 +306,7 @@ def test_a_reader_that_leaves_early_is_told_in_one_line():
         os.close(write)
         os.close(read)
         _, err = process.communicate(bytes.fromhex("2000000000000000") * 50_000, timeout=DEADLINE)
-    line = b"ackline: standard output cannot be written: whoever read it has left\n"
+    line = b"ackline: standard output cannot be written: its reader has left\n"
     assert (process.returncode, err) == (74, line)
 
 

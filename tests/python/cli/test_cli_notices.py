@@ -79,7 +79,7 @@ def test_nothing_a_terminal_would_act_on_is_shown_as_it_is(capsys):
     Notices().handle(logging.makeLogRecord(warning))
     assert capsys.readouterr().err == f"ackline: WARNING: {shown}\n"
     TextOutput().say(**refused)
-    where = "(at byte 7 of what the peer sent)"
+    where = "(at byte 7 of the peer's bytes)"
     assert capsys.readouterr().err == f"ackline: refused [::1]:2: a.b: {shown} {where}\n"
     live = LiveLine(is_kept=False)
     live.line(json.dumps(refused))

@@ -18,7 +18,7 @@ AGAIN = ["--backoff-min", "50ms", "--backoff-max", "50ms"]
 
 @contextmanager
 def sending(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """`ackline send` with its pipes; it ends with the block at the latest."""
+    """`ackline send` with its pipes; it ends with the block, or earlier."""
     process = subprocess.Popen(
         [sys.executable, "-m", "ackline.cli", "send", *arguments],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -24,7 +24,7 @@ Echo = Callable[..., RunningReceiver]
 
 @dataclass
 class Got:
-    """A sink of the sender's."""
+    """A sink of the sender."""
 
     opening: dict[str, str]
     messages: list[bytes] = field(default_factory=list)

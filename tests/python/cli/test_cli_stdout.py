@@ -41,7 +41,7 @@ def told(arguments: Sequence[str], where: str) -> tuple[int, bytes]:
     [
         (CLOSED, b"it is closed"),
         (FULL, b"No space left on device"),
-        (LEFT, b"whoever read it has left"),
+        (LEFT, b"its reader has left"),
     ],
 )
 @pytest.mark.parametrize("extra", [[], ["--json"]], ids=["bytes", "json"])

@@ -184,7 +184,7 @@ def test_decisions_that_nobody_takes_end_reading_and_the_log_says_so_once(caplog
             (link.rollback if number % 2 else link.commit)(1, sent.sequence)
         waiting = "relink.decisions_wait"
         wait_until(lambda: waiting in caplog.text, "the link says that it reads nothing")
-        # It reads nothing, so not even a ping is answered.
+        # The peer reads nothing, so not even a ping is answered.
         with pytest.raises(LinkTimeout):
             link.ping(timeout=0.3)
         assert caplog.text.count(waiting) == 1

@@ -11,7 +11,7 @@ from ackline.cli.options import options_of
 from ackline.cli.receive import receive
 
 SENDING = {"send_window", "send_bytes"}
-"""Options of sending, which a receiver does not do."""
+"""Options of sending: a receiver sends nothing."""
 AT_ONCE = {"ack_window", "ack_delay"}
 """Options without a use in a receiver: it acknowledges kept messages at once, in groups."""
 OF_THE_URL = {
@@ -21,7 +21,7 @@ OF_THE_URL = {
     "listener_transactions",
 }
 OF_APPLICATIONS = {"timeout", "stuck_after", "state", "wants_hints"}
-"""Options that a receiver has otherwise: it waits for ever, and keeps links in its spool."""
+"""Options of applications: a receiver waits for ever, and keeps links in its spool."""
 
 
 @pytest.mark.parametrize("module", [relink, aio])
@@ -30,7 +30,7 @@ def test_every_option_of_the_table_exists_in_python(module, call):
     table = {option.name: option for option in options_of(f"relink.{call}")}
     parameters = dict(inspect.signature(getattr(module, call)).parameters)
     del parameters["url"]
-    # It is no single value.
+    # This option is a table, not a single value.
     parameters.pop("endpoints", None)
     assert parameters.keys() == table.keys()
     for name, parameter in parameters.items():

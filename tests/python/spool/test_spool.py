@@ -133,7 +133,7 @@ def test_a_digest_is_built_where_it_is_named(resent):
 
 @pytest.mark.parametrize("command", ["cat", "ls"])
 def test_a_reader_that_has_left_is_told(resent, command):
-    line = b"ackline: standard output cannot be written: whoever read it has left\n"
+    line = b"ackline: standard output cannot be written: its reader has left\n"
     assert told(["spool", command, resent.path], LEFT) == (74, line)
 
 

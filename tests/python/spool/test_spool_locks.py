@@ -84,7 +84,7 @@ def test_a_forked_child_keeps_no_lock_of_its_parent(tmp_path: Path, fork: str) -
         parent.kill()
         if child:
             end(child)
-        # Not before: the child has the other end of the pipe.
+        # Not earlier, because the child has the other end of the pipe.
         parent.__exit__(None, None, None)
 
 

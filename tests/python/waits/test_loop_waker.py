@@ -228,7 +228,7 @@ if pid == 0:
         try:
             loop.run_until_complete(accept())
         except ForkError:
-            # Its parent's waker is looked at too.
+            # The waker of the parent is checked too.
             gc.collect()
             asyncio.run(round_trip())
             code = 0

@@ -93,7 +93,7 @@ def test_receivers_and_spools_name_a_time_that_is_none(tmp_path, value):
                 wait()
             refused(error, name, value)
         assert receiver.next_line(timeout=20), "it was not stopped"
-    # It was stopped after all that: the spool is free.
+    # The receiver was stopped after all that, so the spool is free.
     Receiver(["lumberjack://127.0.0.1:0"], spool=tmp_path / "spool").stop()
 
 

@@ -1,5 +1,5 @@
-//! The two halves of an open entity: the writer has a [`Sink`], the reader a [`Stream`], whichever end opened
-//! it.
+//! The two halves of an open entity: the writer has a [`Sink`], the reader a [`Stream`], no matter
+//! which end opened it.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -10,9 +10,9 @@ use bytes::Bytes;
 
 use crate::pieces::Pieces;
 
-/// `bpmux/1`: the body is one chunk for each event, that of a whole message of the top-level, on whatever
-/// entity and in how many parts it came. The block's stream is that entity; its messages have consecutive
-/// numbers.
+/// `bpmux/1`: the body is one chunk for each event, in the form of a whole message of the
+/// top-level, regardless of the entity and the number of parts in which it came. The block's stream
+/// is that entity; its messages have consecutive numbers.
 #[derive(Debug, Clone, Copy)]
 pub struct MessageLayout;
 

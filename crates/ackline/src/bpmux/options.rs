@@ -24,7 +24,7 @@ ackline_core::options! {
             /// Time to connect, with the handshake of TLS.
             connect_timeout: Duration = Duration::from_secs(10), time(), CONNECT;
             /// Bytes of received payload that may be held in memory; above it nothing more is read until some is taken. Open
-            /// sinks, streams and requests of the peer's may take half of a quarter beside it.
+            /// sinks, streams and requests of the peer may take a further eighth of it.
             memory: u64 = 256 << 20, bytes(Budget::LEAST..=u64::MAX), CONNECT;
         }
         groups {
@@ -42,13 +42,13 @@ ackline_core::options! {
     pub struct ListenOptions {
         options {
             /// Bytes of received payload of all connections that may be held in memory. Open sinks, streams and requests of
-            /// peers may take a quarter beside it, and those of one of them half of what the others leave.
+            /// peers may take a further quarter of it; those of one peer may take half of the part that the others leave.
             memory: u64 = 256 << 20, bytes(Budget::LEAST..=u64::MAX), LISTEN;
         }
         groups {
             /// Credit, limits and timers of each connection.
             link: LinkOptions = LinkOptions::default();
-            /// Limits on who may connect, how many and how fast.
+            /// Limits on connections: allowed networks, number and rate.
             acceptor: AcceptorOptions = AcceptorOptions::default();
             /// TLS of a `+tls` URL, where it leaves it open.
             tls: TlsOptions = TlsOptions::default();

@@ -90,7 +90,7 @@ struct Limits {
 /// The error of a peer that has begun more than it may: the connection could wait for memory for ever.
 pub(super) const fn too_much_begun(value: u64, limit: u64) -> Kind {
     Kind::Memory {
-        what: "what has begun and not ended",
+        what: "open entities and requests",
         part: "seven eighths of a quarter, and of 32 KiB,",
         hit: LimitHit {
             value,

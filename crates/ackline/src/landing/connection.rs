@@ -35,7 +35,7 @@ const STOP_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a sender may take to complete the window that it has begun when its connection's time is over.
 const RETIRE_PATIENCE: Duration = Duration::from_secs(30);
 
-/// A connection, whatever its protocol.
+/// A connection of any protocol.
 trait Served: Send + Sync {
     fn unsettled(&self) -> usize;
     fn uncommitted(&self) -> (u64, u64);
@@ -317,8 +317,8 @@ impl<I: Ingest> Landing<I> {
         stopping.abort();
     }
 
-    /// Ends the link in order when the receiver stops or the connection is too old, whatever the machine waits
-    /// for meanwhile.
+    /// Ends the link in order when the receiver stops or the connection is too old, even while the
+    /// machine waits for something.
     fn end_in_order(&self, age: Option<Duration>) -> JoinHandle<()> {
         let mut stopping = self.shared.stopping.clone();
         let link = self.link.clone();

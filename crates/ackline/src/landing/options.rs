@@ -92,7 +92,8 @@ ackline_core::options! {
             v1_ack: V1Ack = V1Ack::Refuse, word::<V1Ack>(), RECEIVE;
             /// Bytes of unacknowledged input in memory, over all connections.
             memory: u64 = 256 << 20, bytes(Budget::LEAST..=u64::MAX), RECEIVE;
-            /// How long a stop waits for what was received; it ends many connections one by one over three quarters of it.
+            /// Time that a stop waits until received input is acknowledged; it ends many
+            /// connections one by one over three quarters of it.
             drain_timeout: Duration = Duration::from_secs(10), time().or_zero(), RECEIVE;
         }
         groups {
@@ -102,7 +103,8 @@ ackline_core::options! {
             fairness: Fairness = Fairness::default();
             /// The quarantine, which is used where `reader.on_invalid` says so.
             quarantine: QuarantineOptions = QuarantineOptions::default();
-            /// Limits on who may connect, how many and how fast. Its `first_byte_timeout` is the reader's.
+            /// Limits on connections: allowed networks, number and rate. Its `first_byte_timeout`
+            /// is the reader's.
             acceptor: AcceptorOptions = AcceptorOptions::default();
             /// TLS of the `+tls` URLs, where they leave it open.
             tls: TlsOptions = TlsOptions::default();
@@ -116,7 +118,8 @@ ackline_core::options! {
         fields {
             /// URLs to listen on; port 0 is allowed.
             urls: Vec<String> = Vec::new();
-            /// URLs of listeners that send: the receiver connects to them, for ever, and lands what they send.
+            /// URLs of listeners that send: the receiver connects to them, for ever, and lands
+            /// their messages.
             connect: Vec<String> = Vec::new();
             /// The spool's directory, created if missing. `None` counts and acknowledges without keeping.
             spool: Option<PathBuf> = None;

@@ -88,7 +88,7 @@ pub struct ReceiverStats {
     /// Those of them that were turned away before their protocol saw a byte or, of Relink, before they had a
     /// link, by code.
     pub turned_away: BTreeMap<&'static str, u64>,
-    /// Connections that ended before their first byte, which is what TCP health checks do.
+    /// Connections that ended before their first byte, as TCP health checks do.
     pub health_checks: u64,
     /// Why reading stands still now: `memory`, `budget`, `disk_full`, or `sender_share` for senders that have their
     /// share of the spool.

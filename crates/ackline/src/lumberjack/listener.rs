@@ -37,7 +37,8 @@ ackline_core::options! {
         groups {
             /// Limits and timers of each connection.
             reader: ReaderConfig = ReaderConfig::default();
-            /// Limits on who may connect, how many and how fast. Its `first_byte_timeout` is the reader's.
+            /// Limits on connections: allowed networks, number and rate. Its `first_byte_timeout`
+            /// is the reader's.
             acceptor: AcceptorOptions = AcceptorOptions::default();
             /// TLS of a `+tls` URL, where it leaves it open.
             tls: TlsOptions = TlsOptions::default();

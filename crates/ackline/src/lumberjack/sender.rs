@@ -1,5 +1,5 @@
-//! The writer for applications: takes events, keeps them until they are acknowledged, and gets them to
-//! whichever of its hosts takes them, over as many connections as that needs.
+//! The writer for applications: takes events, keeps them until they are acknowledged, and sends
+//! them to any of its hosts that takes them, over as many connections as that needs.
 //!
 //! It decides which events go to which host, and when a connection is made again. The protocol's machine
 //! decides the bytes on the wire, and the events that an acknowledgement covers.

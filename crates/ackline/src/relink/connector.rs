@@ -364,7 +364,7 @@ fn stuck<M: LinkHost>(link: &Link<M>, ends: u32, end: &End<Kind>) -> String {
             format!(
                 "; the largest message that is not acknowledged is number {}{of} with {bytes} bytes, and a \
                  receiver takes none above its --max-part-bytes, its --max-message-bytes or a quarter of its \
-                 --memory: its log says what it refuses",
+                 --memory: its log names the messages that it refuses",
                 sequence.0
             )
         })
@@ -386,7 +386,7 @@ const REPLACED: &str = "the listener gave another one";
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 /// The longest of the waits before the first transport: the caller that waits for it wants to know soon.
 const RETRY_MAX: Duration = Duration::from_secs(1);
-/// A transport that held this long is replaced at once, whatever it carried.
+/// A transport that held this long is replaced at once, even if it carried nothing.
 const LASTING: Duration = Duration::from_secs(1);
 /// Transports in a row with nothing done, after which a line says so, once.
 const STUCK_AFTER: u32 = 3;

@@ -167,7 +167,7 @@ fn lost(mut session: Session, reason: &'static str) -> Error {
     session.over().cloned().unwrap_or(Error::Closed)
 }
 
-/// Which link a state is of, for messages.
+/// The key of the link that a state belongs to, for messages.
 ///
 /// # Errors
 /// `wrong_state`: the bytes are no such state.

@@ -56,13 +56,13 @@ fn told(run: &Run, peer: &PeerInfo, link: &Arc<str>) -> Option<Refused> {
     let (limit, why) = match over {
         Over::Link(limit) => {
             let why =
-                format!("what is not decided on a link may take {limit} bytes, {PART} of --memory");
+                format!("undecided messages of a link may take {limit} bytes, {PART} of --memory");
             (to_u64(limit), why)
         }
         Over::All(limit) => {
             let why = format!(
-                "what is not decided on all links may take {PART_OF_ALL} of --memory, and each link half of \
-                 what the others leave: {limit} bytes"
+                "undecided messages of all links may take {PART_OF_ALL} of --memory, and those of one link half \
+                 of the part that the others leave: {limit} bytes"
             );
             (limit, why)
         }

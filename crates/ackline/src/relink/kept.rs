@@ -35,8 +35,8 @@ pub(super) fn caught_up(
     caught_up.collect::<Result<_, _>>().map_err(state_error)
 }
 
-/// The directory of the links of one site in the spool `dir`: by the names that are served there, whatever its
-/// address, so that a receiver that is moved to another port finds its links.
+/// The directory of the links of one site in the spool `dir`: by the names that are served there
+/// and not by its address, so that a receiver that is moved to another port finds its links.
 ///
 /// # Errors
 /// A directory cannot be made or read.
@@ -244,8 +244,8 @@ pub(super) fn state_error(error: impl std::fmt::Display) -> ReceiverError {
     ReceiverError::Links(error.to_string())
 }
 
-/// Half of the bytes that can be admitted whatever else is held: the rest is for the input behind them, the
-/// commit. No more than one link alone may have undecided.
+/// Half of the bytes that can be admitted beside anything else: the rest is for the input after
+/// them, which brings the commit. It is at most the limit of undecided bytes of a single link.
 pub(super) fn most_staged(budget: &Budget) -> usize {
     let most = (budget.largest() / 2).min(budget.most_undecided() / 2);
     usize::try_from(most).unwrap_or(usize::MAX)

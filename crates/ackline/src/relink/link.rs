@@ -111,7 +111,7 @@ impl Link {
         }
     }
 
-    /// Which link this is.
+    /// The key of this link.
     pub fn key(&self) -> LinkKey {
         self.driven().call(|session, _| session.machine().key())
     }

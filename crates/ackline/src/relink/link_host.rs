@@ -56,7 +56,7 @@ impl LinkHost for machine::Link {
     }
 }
 
-/// The limits of every link, whatever becomes of its messages.
+/// The limits of every link, whether its messages are landed or not.
 pub(super) fn limits_of(machine: &machine::Link, most_packet: u64) -> Vec<Hint> {
     let config = machine.config();
     let limits = &config.limits;

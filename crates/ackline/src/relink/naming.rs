@@ -11,7 +11,8 @@ use super::error::Error;
 use super::receipt::Stage;
 use super::session::{Message, Session};
 
-/// Which message of a link's this is: another channel of the same id may have one of the same number.
+/// The identity of a message on its link: an earlier channel of the same id may have a message of
+/// the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
     /// Its number on its channel.
@@ -21,7 +22,7 @@ pub struct Mark {
 }
 
 impl Message {
-    /// Which message this is.
+    /// The identity of this message on its link.
     pub const fn mark(&self) -> Mark {
         Mark {
             sequence: self.sequence,

@@ -31,8 +31,8 @@ ackline_core::options! {
             /// Time for the handshake of the protocol.
             handshake_timeout: Duration = HANDSHAKE_TIMEOUT, time(), CONNECT;
             /// Connections in a row that may end soon, with nothing received and nothing acknowledged, before this side gives
-            /// the link up. It is lost then; the listener may refuse what was sent, such as a message above its limits, which
-            /// the protocol has no word for.
+            /// the link up. It is lost then; the listener may refuse a message, such as one above
+            /// its limits, and the protocol has no packet that says so.
             stuck_after: Option<u32> = None, count(1..=0xffff_ffff), CONNECT;
             /// Asks the listener for its limits, and for the reason of an *uncommitted*. An Ackline of this version tells them,
             /// see [`Link::told`](super::Link::told); any other listener ignores the wish.
@@ -79,7 +79,8 @@ ackline_core::options! {
             link: LinkOptions = LinkOptions::default();
             /// The links that are kept.
             keep: KeepOptions = KeepOptions::default();
-            /// Limits on who may connect, how many and how fast. Its `handshake_timeout` holds for the protocol's handshake too.
+            /// Limits on connections: allowed networks, number and rate. Its `handshake_timeout`
+            /// holds for the protocol's handshake too.
             acceptor: AcceptorOptions = AcceptorOptions::default();
             /// TLS of a `+tls` URL, where it leaves it open.
             tls: TlsOptions = TlsOptions::default();

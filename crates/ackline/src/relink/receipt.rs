@@ -94,8 +94,8 @@ impl Receipt {
         self.progress.lock().end.clone()
     }
 
-    /// Waits until it is on the disk of this end: from then on it is sent until it is consumed, whatever
-    /// happens to this process. It does not leave before that. Cancel-safe.
+    /// Waits until it is on the disk of this end: from then on it is sent until it is consumed,
+    /// even if this process ends. It does not leave before that. Cancel-safe.
     ///
     /// # Errors
     /// [`Error::Usage`]: `not_kept`, the link has no state directory, and nothing of it outlives the process.
@@ -242,7 +242,7 @@ struct State {
     end: Option<Error>,
 }
 
-/// Which stage an acknowledgement is of.
+/// The stage that an acknowledgement confirms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     Received,
@@ -423,7 +423,7 @@ impl State {
     }
 }
 
-/// Which of two ways each message went, run by run.
+/// The outcome of each message, one of two, run by run.
 #[derive(Debug, Default)]
 struct Runs {
     /// The last number of each run, and its way.

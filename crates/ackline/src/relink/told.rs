@@ -39,7 +39,7 @@ impl fmt::Display for Reason {
             Self::OverAll(bytes) => write!(
                 f,
                 "messages that other links have not committed leave this one {bytes} bytes there, with 64 for each: \
-                 all links may have half of the receiver's --memory, and each half of what the others leave"
+                 all links may have half of the receiver's --memory, and each half of the part that the others leave"
             ),
         }
     }

@@ -168,7 +168,7 @@ fn of_all_senders_together_so_many_connections_are_remembered() {
     }
     let held = departed.load(Ordering::Relaxed);
     assert!(held <= sender::MOST_DEPARTED + 12 * 16, "{held}");
-    // The last ones of each are remembered whatever the others left.
+    // The last ones of each sender are remembered, no matter how many the others left.
     for sender in &senders {
         assert!(wanted(sender, &mut Base::default()).ends_with(&[9_998, 9_999]));
     }

@@ -1,4 +1,5 @@
-//! A receiver's face: who comes in, as what, how fast, and how connections end.
+//! The acceptor of a receiver: admission, identities and rates of peers, and the ends of
+//! connections.
 
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 

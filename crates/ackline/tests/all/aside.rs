@@ -29,7 +29,7 @@ async fn a_window_that_cannot_be_read_is_kept_and_acknowledged() {
     assert_eq!(stats.acked_events, stats.landed + stats.quarantined);
     assert_eq!((stats.unacked, stats.refused, stats.events), (0, 0, 10));
     assert_eq!(landed(&dir).len(), 3);
-    // The row holds the frame and what is wrong with it.
+    // The row holds the frame and its error.
     let rows = batches(&dir.join("quarantine"));
     let row = rows.first().unwrap();
     assert_eq!((rows.len(), row.num_rows()), (1, 1));

@@ -79,7 +79,7 @@ async fn a_listener_counts_strangers_and_health_checks() {
                 panic!("it is refused");
             };
             assert_eq!(code, "link.http");
-            // Whoever drops it at once is counted too.
+            // A connection that is dropped at once is counted too.
             drop(connection);
         }
         let mut rest = Vec::new();
@@ -151,13 +151,13 @@ async fn a_request_is_closed_cancelled_or_too_late() {
     assert_eq!(soon(request.cancelled()).await.unwrap(), "enough");
     assert!(matches!(request.respond("late"), Err(Error::Cancelled(_))));
 
-    // Who drops a request answers it too.
+    // Dropping a request answers it too.
     let response = left.request("c").await.unwrap();
     drop(next(&right).await);
     let refused = soon(response.response()).await;
     assert!(matches!(refused, Err(Error::Closed(why)) if why == "dropped"));
 
-    // Who gives up waiting cancels.
+    // A caller that gives up waiting cancels its request.
     let late = left.call("d", Some(Duration::from_millis(50))).await;
     assert!(matches!(late, Err(Error::Timeout)));
     let Incoming::Request(request) = next(&right).await else {
@@ -418,7 +418,7 @@ async fn the_top_level_carries_messages_and_closes_in_order() {
     assert_eq!(right.stream().closed().unwrap(), "done");
     let refused = left.request("more").await;
     assert!(matches!(refused, Err(Error::Usage(why)) if why.code == "top_level_closed"));
-    // What is open goes on, and the connection waits for it.
+    // Open entities go on, and the connection waits for them.
     right.close("").unwrap();
     sink.send("still").await.unwrap();
     assert_eq!(
@@ -471,7 +471,7 @@ async fn a_shutdown_that_leaves_something_open_is_none() {
     assert!(matches!(shut, Err(Error::Ended(_))), "{shut:?}");
 }
 
-/// What comes of it at once: nothing else runs meanwhile.
+/// The output that a future has at once: nothing else runs meanwhile.
 fn at_once<F: Future>(what: F) -> Option<F::Output> {
     let mut context = Context::from_waker(Waker::noop());
     match pin!(what).poll(&mut context) {

@@ -1,4 +1,4 @@
-//! The receiver's way with bpmux: what lands, in what form, and what its sender is told when.
+//! The receiver of bpmux: the rows that land, their form, and the answers that a sender gets.
 #![allow(clippy::unwrap_used, clippy::panic)] // a failed unwrap is a failed test
 
 use std::path::Path;
@@ -36,7 +36,7 @@ async fn linked(receiver: &Receiver) -> Connection {
     connect(&receiver.urls()[0], options).await.unwrap()
 }
 
-/// What a row is: stream, kind, opening, sequence, payload.
+/// A row: stream, kind, opening, sequence, payload.
 type Row = (Option<String>, String, Option<String>, i64, String);
 
 fn row(stream: Option<&str>, kind: &str, opening: Option<&str>, at: i64, payload: &str) -> Row {
@@ -347,7 +347,7 @@ async fn what_the_peer_would_read_is_closed_at_once() {
     receiver.stop(None).await;
 }
 
-/// The peer ends the top-level while what it sent waits: the connection goes on until that is kept.
+/// The peer ends the top-level while its messages wait: the connection goes on until they are kept.
 #[tokio::test]
 async fn the_end_of_a_connection_waits_for_what_is_held() {
     let dir = tempfile::tempdir().unwrap();
@@ -409,7 +409,7 @@ async fn a_receiver_that_discards_counts_and_acknowledges() {
     receiver.stop(None).await;
 }
 
-/// One acceptor serves them all: what a peer must send first is its URL's.
+/// One acceptor serves all protocols: the URL decides which bytes a peer must send first.
 #[tokio::test]
 async fn a_peer_may_wait_for_credit_where_others_must_speak_first() {
     let dir = tempfile::tempdir().unwrap();
@@ -488,7 +488,7 @@ async fn who_leaves_without_a_byte_is_a_health_check_and_no_other_is() {
     silent.read_u8().await.unwrap();
     silent.shutdown().await.unwrap();
     until(&receiver, "six", |stats| stats.health_checks == 6).await;
-    // Who says something is none, nor who is ended here.
+    // A peer that sends something is no health check, nor is a peer that is ended here.
     let mut speaks = TcpStream::connect(&address).await.unwrap();
     speaks.write_all(b"\x7c\x05").await.unwrap();
     let mut waits = TcpStream::connect(&address).await.unwrap();
@@ -524,7 +524,7 @@ async fn at_the_spools_budget_no_credit_is_given_and_after_a_commit_it_goes_on()
         stats.state == "stalled_budget"
     })
     .await;
-    // What may still come is the credit that was given; then nothing moves.
+    // The credit that was given may still be used; then nothing moves.
     let is_still = async {
         loop {
             let before = receiver.stats().bytes;

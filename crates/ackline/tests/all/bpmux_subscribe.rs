@@ -1,4 +1,4 @@
-//! A receiver that connects out to bpmux listeners and lands what they send.
+//! A receiver that connects out to bpmux listeners and lands their messages.
 #![allow(clippy::unwrap_used, clippy::panic)] // a failed unwrap is a failed test
 
 use std::collections::BTreeSet;

@@ -53,7 +53,7 @@ async fn nobody_who_comes_later_begins_before_who_waits() {
     for number in 0..20_u8 {
         let left = left.clone();
         waiting.push(tokio::spawn(async move {
-            // What is dropped is given up.
+            // A dropped call is given up.
             Ok::<_, Error>(if number % 3 == 0 {
                 (Some(left.request(vec![number; 1_000]).await?), None)
             } else {
@@ -68,7 +68,7 @@ async fn nobody_who_comes_later_begins_before_who_waits() {
             if let Ok(begun) = timeout(Duration::from_millis(1), right.accept()).await {
                 break begun.unwrap().unwrap();
             }
-            // Room comes and goes: whoever tries now has not waited.
+            // Room comes and goes: a call that tries now has not waited.
             let tried = left.try_request("late");
             let is_last = number >= 19;
             assert!(is_last || matches!(tried, Err(Error::Blocked)), "{tried:?}");
@@ -155,7 +155,7 @@ async fn pongs_that_a_peer_does_not_read_are_charged_to_the_memory() {
     let one = pings(1).len();
     for _ in 0..PEERS {
         let socket = TcpSocket::new_v4().unwrap();
-        // So little that what is owed stays at the listener.
+        // The buffer is so small that owed answers stay at the listener.
         socket.set_recv_buffer_size(4_096).unwrap();
         let mut peer = socket.connect(address.parse().unwrap()).await.unwrap();
         accepted.push(soon(listener.accept()).await.unwrap());
@@ -170,7 +170,7 @@ async fn pongs_that_a_peer_does_not_read_are_charged_to_the_memory() {
     }
     let taken: u64 = accepted.iter().map(|one| one.link_stats().bytes_in).sum();
     let pings = usize::try_from(taken).unwrap() / one;
-    // What the transports took of the pongs, and of the input, is beside.
+    // Pongs and input that the transports took are not in the account.
     let transports = accepted
         .iter()
         .map(|one| one.link_stats().bytes_out)
@@ -216,7 +216,7 @@ async fn a_message_far_above_the_memory_is_received_part_by_part() {
     let Some(Incoming::Sink(stream, _)) = soon(right.accept()).await.unwrap() else {
         panic!("a sink was opened");
     };
-    // Whole it cannot be handed out; what was taken for that is not lost.
+    // The message cannot be handed out whole; the parts taken for that are not lost.
     let refused = soon(stream.receive()).await.unwrap_err();
     assert_eq!(refused.code(), "bpmux.too_large");
     assert_eq!(

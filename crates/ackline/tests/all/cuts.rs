@@ -8,23 +8,23 @@ use crate::common::{Sender, landed, start, window};
 use ackline::Receiver;
 use serde_json::json;
 
-/// After which byte the connection is cut.
+/// The byte after which the connection is cut.
 #[derive(Debug, Clone, Copy)]
 enum At {
-    /// Of what is sent.
+    /// Of the sender's bytes.
     Sent(usize),
     /// Of the acknowledgements.
     Acked(usize),
 }
 
-/// How it is cut.
+/// The way in which it is cut.
 #[derive(Debug, Clone, Copy)]
 enum Cut {
     End,
     Reset,
 }
 
-/// What is sent again.
+/// The form of the second sending.
 #[derive(Debug, Clone, Copy)]
 enum Again {
     /// The windows as they were, one after the other was acknowledged.

@@ -1,4 +1,4 @@
-//! What was complete before a connection's error is kept, acknowledged and counted.
+//! Windows that were complete before a connection's error are kept, acknowledged and counted.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 use std::sync::Arc;
@@ -190,7 +190,7 @@ async fn what_becomes_durable_after_the_end_is_suspected_too() {
     // A task of its own: it stands still when the receiver no longer reads.
     let filler = tokio::spawn(async move {
         let large = "x".repeat(30_000);
-        // More than the budget, by less than what is free once that is committed.
+        // More than the budget, but by less than the space that is free once this is committed.
         for _ in 0..12 {
             filling.send(&window(b'2', &[&large])).await;
         }

@@ -1,4 +1,4 @@
-//! The receiver over real sockets: what it acknowledges stands in the spool.
+//! The receiver over real sockets: acknowledged events are in the spool.
 
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test, also in its helpers
 
@@ -92,8 +92,8 @@ async fn what_is_acknowledged_stands_in_the_spool() {
     for (at, (position, payload, repeat)) in rows.iter().enumerate() {
         assert_eq!(*position, i64::try_from(at).unwrap());
         assert_eq!(*payload, format!("{{\"n\":{}}}", at % 2_010));
-        // The second sender sends what the first one has sent: a stretch, of which the first window is too short
-        // and may have been acknowledged before the second one came.
+        // The second sender repeats a stretch of the first one's events. Its first window is too
+        // short, and may have been acknowledged before the second one came.
         if !(2_010..2_020).contains(&at) {
             assert_eq!(*repeat, at >= 2_020, "{at}");
         }
@@ -357,7 +357,7 @@ async fn windows_of_a_connection_that_was_refused_do_not_stay_unacknowledged() {
     socket.read_exact(&mut ack).await.unwrap();
     // The window frame is no part of an event.
     assert_eq!(receiver.stats().bytes, good.len() as u64 - 6);
-    // Both in one piece: the window is complete, and refused with what stands behind it.
+    // Both in one piece: the window is complete, and is refused with the bytes behind it.
     socket.write_all(&[&good[..], b"3"].concat()).await.unwrap();
     socket.read_to_end(&mut Vec::new()).await.unwrap();
     drop(socket);

@@ -1,4 +1,4 @@
-//! Links over sockets: messages, receipts, cuts, and what is told of a link that is lost.
+//! Links over sockets: messages, receipts, cuts, and the reports of lost links.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 use ackline::relink::KeepOptions;
@@ -373,7 +373,7 @@ async fn an_orphan_is_lost_in_time_and_its_connector_is_told() {
     assert_eq!(listener.links(), 0);
     cutter.lead_to(Some(&url));
     let error = soon(one.receive()).await;
-    // What had come before may still be taken.
+    // Messages that had come before may still be taken.
     let error = match error {
         Ok(_) => soon(one.receive()).await.unwrap_err(),
         Err(error) => error,
@@ -542,7 +542,7 @@ async fn a_multicast_waits_in_its_packet_for_the_memory() {
     let sent = one.send_to(&channels, payload, None).await.unwrap();
     until(|| other.driven().stats().paused).await;
     let waiting = other.stats().waiting;
-    // What each link has free of charge comes on top.
+    // The bytes that each link has free of charge come on top.
     assert!(
         waiting * 50_000 <= (1 << 20) + (64 << 10),
         "{waiting} wait at once"

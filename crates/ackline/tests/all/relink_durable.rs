@@ -1,7 +1,7 @@
 //! Links that are kept on disk survive the end of their process at either end.
 //!
-//! A crash is played by a copy of the directory as it was at that moment, with the transports cut: what a
-//! process that was killed leaves.
+//! A crash is simulated by a copy of the directory at that moment, with the transports cut: a
+//! killed process leaves the same.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 use ackline::relink::LinkConfig;
@@ -81,7 +81,7 @@ async fn connect(url: &str, state: &Path) -> Link {
     .await
 }
 
-/// What a killed process leaves of `dir`.
+/// A copy of `dir` as a killed process leaves it.
 fn crashed(dir: &Path, name: &str) -> PathBuf {
     let copy = dir.with_file_name(name);
     fs::create_dir(&copy).unwrap();
@@ -267,7 +267,7 @@ async fn a_transaction_goes_on_after_both_ends_were_killed() {
     let listener = relink::listen(ANY, listen(&far)).await.unwrap();
     cutter.lead_to(Some(listener.url()));
     let accepted = soon(listener.accept()).await.unwrap();
-    // What was not answered is asked again.
+    // A commit that was not answered is asked again.
     let decided = soon(accepted.decided()).await.unwrap();
     assert_eq!((decided.is_commit, decided.through), (true, Sequence(2)));
     accepted.uncommitted(&channel(), Some(Sequence(2))).unwrap();
@@ -451,7 +451,7 @@ async fn journals_do_not_grow_with_what_has_passed() {
         near.join("link.journal"),
         far.join(format!("link-{}.journal", key.link_id)),
     ] {
-        // It is rewritten behind what was waited for.
+        // The file is rewritten after the awaited write.
         let is_short = async {
             while fs::metadata(&journal).unwrap().len() >= 4 << 20 {
                 tokio::time::sleep(Duration::from_millis(2)).await;
@@ -506,7 +506,7 @@ async fn what_was_delivered_and_not_consumed_comes_again_also_after_a_resume() {
         soon(accepted.receive()).await.unwrap().unwrap();
     }
     soon(accepted.kept(None)).await.unwrap();
-    // Each side says at a resume what it has got.
+    // At a resume each side lists the messages that it has received.
     for transports in [2, 3] {
         cutter.cut();
         let (one, other) = (&link, &accepted);

@@ -1,4 +1,4 @@
-//! Links that go on in another process: what is decided there, and what is told when that cannot be.
+//! Links that go on in another process: decisions there, and the errors when a link cannot go on.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 use ackline::relink::LinkConfig;
@@ -232,7 +232,7 @@ async fn a_cut_at_any_byte_before_the_hand_over_only_delays_it() {
     let mut options = quick();
     // The pong of another ping is not that of a hand over.
     options.link.machine.ping_after = None;
-    // The handshake, three messages, a ping and its pong: all of them, and what cuts nothing.
+    // The handshake, three messages, a ping and its pong; the last cut is behind all of them.
     let cuts: Vec<_> = (56..56 + 3 * 16 + 2 * 8 + 16).step_by(4).collect();
     for bytes in &cuts {
         let before = cutter.cuts();

@@ -15,7 +15,7 @@ use serde_json::json;
 
 const URL: &str = "relink://127.0.0.1:0/t?connector_transactions=true";
 
-/// `--memory` of 1 MiB leaves so much for what is not decided on a link.
+/// Undecided bytes of a link that `--memory` of 1 MiB allows.
 const MOST: u64 = (1 << 17) + (16 << 10);
 
 async fn start(dir: &Path) -> Arc<Receiver> {
@@ -111,7 +111,8 @@ async fn the_reason_of_a_refusal_is_told_when_there_is_no_room_and_again_at_the_
     receiver.stop(None).await;
 }
 
-/// Half of the memory is for what is not decided, and each link has half of what the others leave.
+/// Half of the memory is for undecided messages, and each link may have half of the part that the
+/// others leave.
 #[tokio::test]
 async fn undecided_messages_of_other_links_leave_less_and_make_nobody_wait() {
     let dir = tempfile::tempdir().unwrap();
@@ -140,7 +141,7 @@ async fn undecided_messages_of_other_links_leave_less_and_make_nobody_wait() {
     }
     let whole = refused[0].1.to_string();
     assert!(whole.contains("half of the receiver's --memory"), "{whole}");
-    // Another one is served meanwhile, far above what it has free of charge.
+    // Another link is served meanwhile, far above the bytes that it has free of charge.
     let good = connect(&receiver.urls()[1], options(false)).await.unwrap();
     for _ in 0..10 {
         let last = filled(&good, &channel, 40).await;
@@ -161,7 +162,7 @@ async fn undecided_messages_of_other_links_leave_less_and_make_nobody_wait() {
     assert_eq!(told["code"], "relink.transaction_refused");
     let message = told["message"].as_str().unwrap();
     assert!(
-        message.contains("half of what the others leave"),
+        message.contains("half of the part that the others leave"),
         "{message}"
     );
     receiver.stop(None).await;

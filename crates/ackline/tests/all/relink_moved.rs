@@ -1,5 +1,5 @@
-//! Links of a receiver that comes back at another address, and what is still known of them; a connector that
-//! waits for its listener.
+//! Links of a receiver that comes back at another address, and the state that it still has of them;
+//! a connector that waits for its listener.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 use ackline::relink::ReconnectOptions;
@@ -87,7 +87,7 @@ async fn links_belong_to_the_spool_and_the_name_whatever_the_address() {
     send(&link, "two").await;
     assert_eq!(texts(&spool), ["one", "two"]);
     assert_eq!(kept(&spool), ["at-n"]);
-    // What came after the restart has the peer that the link had.
+    // Rows received after the restart have the link's earlier peer.
     let peers = column(&spool, "peer");
     assert!(peers[1].starts_with("127.0.0.1:"), "{peers:?}");
     receiver.stop(None).await;
@@ -178,7 +178,7 @@ async fn two_sockets_of_any_port_do_not_share_the_links_of_a_name() {
     assert!(error.contains("is given twice"), "{error}");
 }
 
-/// What a connector waits for, and the socket's path.
+/// A directory, the path of a socket in it that nobody listens on, and its URL.
 fn nobody() -> (tempfile::TempDir, PathBuf, String) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.sock");
@@ -189,7 +189,7 @@ fn nobody() -> (tempfile::TempDir, PathBuf, String) {
 #[tokio::test]
 async fn a_connector_with_a_timeout_waits_for_its_listener() {
     let (_dir, path, url) = nobody();
-    // Who ends the first attempts is no listener of Relink yet.
+    // The socket that ends the first attempts is no listener of Relink yet.
     let stub = UnixListener::bind(&path).unwrap();
     let options = ConnectOptions {
         timeout: Some(DEADLINE),

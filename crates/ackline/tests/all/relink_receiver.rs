@@ -1,4 +1,4 @@
-//! The receiver's way with Relink: what lands, in what form, and what its sender is told when.
+//! The receiver of Relink: the rows that land, their form, and the answers that a sender gets.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 use ackline::relink::ReconnectOptions;
@@ -65,7 +65,7 @@ async fn served(more: &str, options: &Value) -> Served {
     }
 }
 
-/// What a row is: link, stream, sequence, payload or parts.
+/// A row: link, stream, sequence, payload or parts.
 type Row = (String, String, i64, Vec<String>);
 
 /// The rows of a spool; a single payload has one text.
@@ -309,7 +309,7 @@ async fn a_link_outlives_its_receiver_and_nothing_lands_twice() {
             let text = format!("{round}-{number}");
             last = Some(link.send(&a, text.into_bytes(), None).await.unwrap());
             if number == 250 && round < 3 {
-                // Whatever is on its way is cut off.
+                // Messages on their way are cut off.
                 until(&receiver, "something came", |stats| stats.events > 0).await;
                 receiver.abort();
                 drop(receiver);
@@ -397,7 +397,7 @@ async fn a_channel_that_is_closed_and_used_again_survives_a_restart() {
     receiver.stop(None).await;
 }
 
-/// `--memory` of 1 MiB leaves 147,456 bytes for what is undecided.
+/// `--memory` of 1 MiB leaves 147,456 bytes for undecided messages.
 #[tokio::test]
 async fn a_transaction_that_finds_no_room_is_uncommitted_and_its_link_goes_on() {
     let dir = tempfile::tempdir().unwrap();
@@ -667,7 +667,7 @@ async fn a_commit_that_was_not_answered_is_answered_after_a_restart() {
     receiver.abort();
     drop(receiver);
     commit(&spool, 1);
-    // Durable acknowledgements from here on: what the spool holds is what was committed.
+    // Durable acknowledgements from here on: the spool holds exactly the committed messages.
     let receiver = again(&url, &spool).await;
     assert_eq!(within(one.committed()).await.unwrap(), Outcome::Committed);
     let two = link.send(&a, b"two".as_slice(), None).await.unwrap();

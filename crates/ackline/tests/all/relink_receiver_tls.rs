@@ -1,4 +1,5 @@
-//! A receiver's links over TLS: whose they are, who may go on with them, and links that it makes itself.
+//! A receiver's links over TLS: their owners, the peers that may go on with them, and links that
+//! the receiver makes itself.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 use ackline::relink::ReconnectOptions;
@@ -47,7 +48,7 @@ async fn send(link: &Link, text: &str) {
     within(sent.await.unwrap().consumed()).await.unwrap();
 }
 
-/// What rows say of their peers' certificates.
+/// The subjects of the peers' certificates in the rows.
 fn subjects(spool: &Path) -> Vec<String> {
     let values = |batch: &RecordBatch| {
         let attributes = batch.column_by_name("attributes").unwrap().as_map();

@@ -1,4 +1,4 @@
-//! What a link refuses to do: the text names what was asked for, and what would be allowed.
+//! Calls that a link refuses: the text names the wrong value and the allowed ones.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 use std::time::Duration;
@@ -160,7 +160,7 @@ async fn a_message_of_an_earlier_channel_cannot_be_consumed_again() {
     one.try_send(&channel(1), b"d".as_slice()).unwrap();
     let fourth = soon(other.receive()).await.unwrap().unwrap();
     assert!(consume(&[&fourth, &first]).is_err());
-    // In whatever order they are given, all of them are done with.
+    // All of them are consumed, in any order of the arguments.
     consume(&[&fourth, &third, &second]).unwrap();
     soon(again.consumed()).await.unwrap();
     soon(beside.consumed()).await.unwrap();

@@ -1,4 +1,4 @@
-//! What a receiver tells of a connection that gets no link, or whose link's packets are wrong.
+//! A receiver's reports of connections that get no link, or that send wrong packets.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 use std::path::Path;
@@ -52,7 +52,7 @@ const FOUR: Parameters = Parameters {
     listener_transactions: false,
 };
 
-/// The line of what a connection that sends these bytes is refused for.
+/// The `refused` line for a connection that sends these bytes.
 async fn refused(receiver: &Arc<Receiver>, bytes: &[u8]) -> Value {
     let mut connection = connected(receiver).await;
     connection.write_all(bytes).await.unwrap();

@@ -1,4 +1,4 @@
-//! A receiver that connects out and lands what its listeners send.
+//! A receiver that connects out and lands the messages of its listeners.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 use std::path::Path;

@@ -106,7 +106,7 @@ async fn goes_on(site: &Site, owner: Option<(&str, &Identity)>, thief: TlsOption
         .unwrap();
     assert_eq!(stolen.key(), key);
     stolen.try_send(&channel(), b"stolen".as_slice()).unwrap();
-    // Whichever comes first: the message, or the thief's giving up.
+    // One of two comes first: the message, or the thief's giving up.
     let went_on = soon(async {
         loop {
             if accepted.stats().link.messages_received > 0 {

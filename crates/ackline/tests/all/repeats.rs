@@ -1,5 +1,5 @@
-//! What is marked as sent before: what its sender landed last, each event once, and nothing is compared
-//! while links are healthy.
+//! Marks of repeats: the events that a sender landed last are marked, each once, and nothing is
+//! compared while links are healthy.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 use crate::common::{Sender, landed, repeats, start, until, window};
@@ -42,7 +42,7 @@ async fn nothing_is_digested_while_links_are_healthy() {
     assert_eq!(receiver.stats().compared, 0);
     first.reset();
     open(&receiver, 0).await;
-    // Who is back is compared for three windows and no longer.
+    // A sender that is back is compared for three windows and no longer.
     let mut second = Sender::new(&receiver).await;
     for round in 0..20 {
         let event = format!("new {round}");
@@ -192,8 +192,9 @@ async fn fill(receiver: &ackline::Receiver, sender: &mut Sender) -> u64 {
     unreachable!("they are taken for ever");
 }
 
-/// Waits until this system has taken nothing of what the receiver wrote for a second: how much waits there then. A
-/// full buffer finds a little room a few times, when the receiver's system asks it again.
+/// Waits until this system has taken none of the receiver's output for a second; returns the bytes
+/// that wait there then. A full buffer finds a little room a few times, when the receiver's system
+/// asks it again.
 async fn settled(sender: &Sender) -> u64 {
     let (mut before, mut same) = (sender.untaken(), 0);
     for _ in 0..600 {

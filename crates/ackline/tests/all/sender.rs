@@ -215,7 +215,7 @@ async fn what_a_sender_leaves_unacknowledged_is_a_warning() {
 
     drop(leaving(4_002).await);
     assert_eq!(told(4_002).len(), 1);
-    // Who aborts knows that something may be left.
+    // A caller that aborts knows that events may be left, so nothing is logged.
     let aborted = leaving(4_003).await;
     aborted.abort();
     drop(aborted);
@@ -448,7 +448,7 @@ async fn a_host_that_is_down_is_left_out_and_comes_back() {
     second.go_down();
     let sent = sender.send(&events(51..=100), None).await.unwrap();
     sent.acknowledged(HOUR).await.unwrap();
-    // What may have arrived at the second one waited for its next attempt; it comes last.
+    // Events that may have arrived at the second host waited for its next attempt; they come last.
     let mut numbers = first.kept.lock().unwrap().numbers();
     numbers.sort_unstable();
     assert_eq!(numbers, (51..=100).collect::<Vec<_>>());
@@ -507,7 +507,7 @@ async fn after_an_end_while_idle_the_next_event_connects_at_once() {
     assert_eq!(attempts, 10, "and none before it");
 }
 
-/// Waits for what takes no time.
+/// Waits for a condition that needs no virtual time.
 async fn until(happened: impl Fn() -> bool) {
     let mut turns = 0;
     while !happened() {

@@ -1,4 +1,4 @@
-//! What a sender would refuse is told without a connection and without a runtime.
+//! Options that a sender would refuse are reported without a connection and without a runtime.
 
 use ackline::lumberjack::{Sender, SenderOptions};
 

@@ -1,4 +1,4 @@
-//! What a sender says and does at its end, on a paused clock.
+//! The end of a sender: its reports and its last actions, on a paused clock.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 use std::sync::Arc;
@@ -54,7 +54,7 @@ async fn a_batch_that_was_never_accepted_is_not_acknowledged() {
 #[tokio::test(start_paused = true)]
 async fn after_the_deadline_of_close_nothing_is_sent_to_the_hosts_that_are_well() {
     let well = [Host::new([], Act::Ack), Host::new([], Act::Ack)];
-    // The one that hangs is ended first: what it had is free while the others still run.
+    // The host that hangs is ended first: its events are free while the others still run.
     let hung = Host::new([], Act::BlackHole);
     let sender = sender(&[&hung, &well[0], &well[1]], |options| {
         options.batch_events = 10;
@@ -89,7 +89,7 @@ async fn slow_start_grows_at_a_host_that_ends_after_a_few_windows_of_several_in_
         let sent = sender.send(&events(1..=5_000), None).await.unwrap();
         sent.acknowledged(Some(SECOND * 600)).await.unwrap();
         let kept = host.kept.lock().unwrap();
-        // What is sent again ends where new events begin, so not every window is full.
+        // Windows of repeated events end where new events begin, so not every window is full.
         let mean = kept.events.len() / kept.windows.len();
         assert!(mean > 15, "{windows} {in_flight}: {:?}", kept.windows);
         let largest = kept.windows.iter().max();

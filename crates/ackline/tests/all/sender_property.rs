@@ -85,7 +85,7 @@ fn open(case: &Case, hosts: &[Arc<Host>]) -> Sender {
     Sender::over(Net { hosts }, &names, options).unwrap()
 }
 
-/// What a sender may never do, at any moment.
+/// The limits that a sender must keep at any moment.
 fn check(case: &Case, stats: &SenderStats) {
     assert!(stats.buffer_events <= 200);
     for host in &stats.hosts {

@@ -1,5 +1,5 @@
-//! What users of other writers complained of (`lumberjack-reading.md`, section 2), a test for each row that
-//! concerns a writer, and a session cut at each of its bytes.
+//! Complaints of users of other writers (`lumberjack-reading.md`, section 2), with a test for each
+//! row that concerns a writer, and a session cut at each of its bytes.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 use ackline::lumberjack::{Batch, Sender, SenderOptions, SequenceMode};
@@ -99,7 +99,8 @@ async fn no_more_is_in_flight_than_allowed_in_windows_events_and_bytes() {
     }
 }
 
-/// Row 21: an acknowledgement of what was not sent, of another version, or something else altogether.
+/// Row 21: an acknowledgement of events that were not sent, of another version, or other bytes
+/// altogether.
 #[tokio::test(start_paused = true)]
 async fn a_wrong_answer_acknowledges_nothing() {
     let more = [ack(1), ack(4)].concat();
@@ -199,7 +200,7 @@ async fn a_close_tells_the_rest_to_the_event_after_partial_acknowledgements() {
     assert_eq!(rest.possibly_arrived(), 8);
 }
 
-/// Every cut point of the bytes out: what was whole is kept once, the rest goes out again.
+/// Every cut point of the bytes out: whole events are kept once, the others go out again.
 #[tokio::test(start_paused = true)]
 async fn a_session_of_two_windows_survives_a_cut_at_each_byte_out() {
     let session = 2 * (6 + 3 * 11);
@@ -231,7 +232,7 @@ async fn a_session_of_two_windows_survives_a_cut_at_each_byte_out() {
                 "cut at {cut}: {copies}, {repeats}"
             );
             if !is_reset {
-                // What was whole was acknowledged, and the acknowledgement came before the end.
+                // The whole window was acknowledged, and the acknowledgement came before the end.
                 assert_eq!(copies, 6, "cut at {cut}");
             }
         }

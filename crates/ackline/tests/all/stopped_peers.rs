@@ -1,4 +1,5 @@
-//! A peer that reads nothing any more is found out also while output waits for it, whoever connected.
+//! A peer that has stopped reading is detected even while output waits for it, no matter which end
+//! connected.
 #![allow(clippy::unwrap_used)] // a failed unwrap is a failed test
 
 use std::time::Duration;

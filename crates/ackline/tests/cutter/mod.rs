@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// What should come soon.
+/// Awaits a future that should end soon.
 pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(DEADLINE, what).await.expect("in time")
 }

@@ -5,7 +5,7 @@
 //! `ackline-counted prepare FILE EVENTS LEVEL` writes windows of log events. `ackline-counted PATH FILE WINDOWS`
 //! then puts as many through one path, the prepared ones again and again:
 //!
-//! | path | what it is |
+//! | path | description |
 //! |---|---|
 //! | `count` | a receiver that counts, over a Unix socket, three windows in flight |
 //! | `land` | a receiver that lands in a spool, one window in flight: each is a commit of its own |

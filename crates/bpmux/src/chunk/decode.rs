@@ -1,5 +1,5 @@
-//! From bytes to heads. A tag is judged alone, before the numbers that it announces are there: one without a
-//! meaning is invalid whatever follows (R-BPM-6).
+//! From bytes to heads. A tag is judged alone, before the numbers that it announces are there: one
+//! without a meaning is invalid, with any bytes after it (R-BPM-6).
 
 use ackline_core::Reader;
 

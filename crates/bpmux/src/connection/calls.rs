@@ -46,7 +46,7 @@ impl Connection {
         target == Target::Top || entity.is_some_and(Entity::is_complete)
     }
 
-    /// Sends a message on what this end writes: behind those before it, as credit comes.
+    /// Sends a message on a half that this end writes: after the earlier ones, as credit comes.
     ///
     /// # Errors
     /// `unknown_id`, `wrong_direction`, `already_ended`, `top_level_closed`, `closed`.
@@ -141,8 +141,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Closes what this end writes, behind its messages. The top-level's close waits for the requests and
-    /// openings called before it too.
+    /// Closes a half that this end writes, after its messages. The top-level's close waits for the
+    /// requests and openings called before it too.
     ///
     /// # Errors
     /// `unknown_id`, `wrong_direction`, `already_ended`, `closed`.

@@ -1,5 +1,6 @@
-//! Payloads and acknowledgements that have come whole: their events, the acknowledgements of this end (REQ-BPMUX-8), and
-//! the end of all that is over, in whatever order the ends of both sides come (REQ-BPMUX-33).
+//! Payloads and acknowledgements that have come whole: their events, the acknowledgements of this
+//! end (REQ-BPMUX-8), and the end of everything that is over, in any order of the two sides' ends
+//! (REQ-BPMUX-33).
 
 use ackline_core::{Payload, UsageError};
 use bytes::Bytes;

@@ -35,14 +35,14 @@ pub enum Event {
         /// Whether the message ends with it.
         is_last: bool,
     },
-    /// The peer, who writes it, has closed a half. The payload is empty by convention if all is well.
+    /// The peer, which writes the half, has closed it. The payload is empty by convention if all is well.
     Closed {
         /// The half.
         target: Target,
         /// The reason.
         payload: Payload,
     },
-    /// The peer, who reads it, has cancelled a half. The payload is empty by convention if all is well.
+    /// The peer, which reads the half, has cancelled it. The payload is empty by convention if all is well.
     Cancelled {
         /// The half.
         target: Target,

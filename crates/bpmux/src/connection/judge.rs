@@ -1,4 +1,5 @@
-//! Whether a payload of the peer may come now, by what it belongs to. Its credit and its size are judged elsewhere.
+//! Decides whether a payload of the peer may come now, by the entity or request that it belongs to.
+//! Its credit and its size are judged elsewhere.
 
 use super::entity::{OwnEnd, PeerEnd};
 use super::tables::Tables;
@@ -107,7 +108,9 @@ impl Tables {
             return Err(ended(Subject::Entity(target)));
         }
         if is_cut || reader.message.is_some() {
-            return Err(violation("a close inside of what was to come before it"));
+            return Err(violation(
+                "a close inside an opening, a request or a message before it",
+            ));
         }
         Ok(())
     }

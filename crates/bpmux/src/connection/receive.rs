@@ -17,8 +17,8 @@ use crate::connection::Event;
 use crate::error::Subject;
 use crate::{Kind, Target};
 
-/// The chunks that may wait for the transport before nothing more is received: more than the credit that a peer gives
-/// who reads, and than the acknowledgements that may be owed.
+/// The chunks that may wait for the transport before nothing more is received: more than the credit
+/// that a reading peer gives, and than the acknowledgements that may be owed.
 const MOST_IN_CONTROL: Waiting = Waiting {
     bytes: 32 << 20,
     payloads: 1 << 19,

@@ -79,7 +79,7 @@ impl Tables {
         let wanted = self.cost(beginning);
         self.share.change(wanted).map_err(|hit| Kind::Memory {
             what: "sinks, streams, duplexes and requests that are open",
-            part: "half of what other connections leave of a quarter",
+            part: "half of the part that other connections leave of a quarter",
             hit,
         })
     }

@@ -59,7 +59,7 @@ impl Window {
         self.parked = true;
     }
 
-    /// Whether a message has waited for the reader, who has caught up now. Answers `true` once.
+    /// Whether a message has waited for the reader, and the reader has caught up now. Answers `true` once.
     pub(super) fn unpark(&mut self) -> bool {
         !self.is_behind() && std::mem::take(&mut self.parked)
     }
@@ -135,7 +135,7 @@ impl Window {
         }
         let most = ceiling.max(floor);
         let double = self.size.saturating_mul(2).min(most);
-        // The bytes that are set aside for a payload come whatever the window.
+        // The bytes that are set aside for a payload may come beside any window.
         let is_free = double <= bytes || (starved && double <= FREE);
         if is_free && double > self.size {
             self.autotune = None;

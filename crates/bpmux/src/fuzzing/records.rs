@@ -52,7 +52,7 @@ pub(super) struct Half {
     pub(super) messages: VecDeque<Bytes>,
     /// The close of the writer.
     pub(super) close: Once,
-    /// Whether the reader, who held it, has acknowledged the close.
+    /// Whether the reader, after holding the close, has acknowledged it.
     pub(super) released: bool,
     /// The cancel of the reader.
     pub(super) cancel: Once,

@@ -55,8 +55,8 @@ fn open_entities_of_the_peer_are_charged_to_the_memory_of_all_connections() {
     assert_eq!(over.option(), Some("--memory"));
     assert_eq!(
         over.to_string(),
-        "sinks, streams, duplexes and requests that are open take 11264 bytes, above 10240: half of what \
-         other connections leave of a quarter of --memory"
+        "sinks, streams, duplexes and requests that are open take 11264 bytes, above 10240: half of the \
+         part that other connections leave of a quarter of --memory"
     );
 
     // Another end has its free part, and half of the rest; requests are charged too.

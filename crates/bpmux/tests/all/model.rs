@@ -1,6 +1,6 @@
-//! Two ends against a model of their calls, on a network that cuts and delays: whatever the calls
-//! and their order, neither end finds fault with the other, every payload comes whole and in order, everything
-//! ends at both ends and leaves nothing behind.
+//! Two ends against a model of their calls, on a network that cuts and delays: for any calls in any
+//! order, neither end finds fault with the other, every payload comes whole and in order, and
+//! everything ends at both ends and leaves nothing behind.
 //!
 //! `ACKLINE_SEED=7 cargo test -p ackline-bpmux --test all model` runs one seed, `ACKLINE_SEEDS=100000` so many of
 //! each kind.

@@ -599,7 +599,8 @@ fn a_pong_is_not_missed_while_reading_is_off() {
     assert!(end.handle_timeout(start + 11 * SECOND).is_err());
 }
 
-/// The peer's credit left it before it read our close, whatever it has cancelled before (R-BPM-11).
+/// The peer's credit left it before it read our close, even if the peer has cancelled before
+/// (R-BPM-11).
 #[test]
 fn credit_behind_the_peers_cancel_is_ignored_until_our_close_is_answered() {
     let mut end = Connection::new(Instant::now(), automatic(10, 10, 0));

@@ -521,7 +521,7 @@ fn answer(kind: EntityKind, by_opener: bool, carrier: Carrier) -> Head {
 /// Returns the table of chunks and their acknowledgements.
 fn acknowledgements() -> String {
     let mut lines =
-        String::from("| what ends | sent by | chunk | acknowledged by |\n|---|---|---|---|\n");
+        String::from("| end | sent by | chunk | acknowledged by |\n|---|---|---|---|\n");
     let mut line = |what: &str, by: &str, carrier, answer: &str| {
         let chunk = tag(Head::Payload { carrier, length: 0 });
         writeln!(lines, "| {what} | {by} | {chunk} | {answer} |").unwrap();
@@ -579,7 +579,7 @@ fn the_tables_of_the_docs_describe_the_machine() {
     let (head, rest) = text.split_once(BEGIN).unwrap();
     let (found, tail) = rest.split_once(END).unwrap();
     let tables = format!(
-        "\n\n### What acknowledges what\n\n{}\n### A half, written here\n\n{}\n### A half, read here\n\n{}\n### A half, read here, \
+        "\n\n### Acknowledgements\n\n{}\n### A half, written here\n\n{}\n### A half, read here\n\n{}\n### A half, read here, \
          whose close is acknowledged by call\n\n{}\n### A request, at its \
          requester\n\n{}\n### A request, at its responder\n\n{}\n",
         acknowledgements(),

@@ -1,4 +1,4 @@
-//! Which member fills which column, and what is left over.
+//! The columns that members fill, and the members that are left over.
 
 use crate::support::{self, field, list, long, map, projector, row, rows, structure, text};
 use ackline_json::{Mode, Options, Projector, SchemaError};

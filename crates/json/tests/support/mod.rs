@@ -1,4 +1,4 @@
-//! Batches as JSON values, so that a test can say what it expects.
+//! Batches as JSON values, so that a test can write down the expected rows.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

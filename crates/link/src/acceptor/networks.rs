@@ -53,7 +53,7 @@ fn network(text: &str) -> Result<IpNet, String> {
     if network.trunc() == network {
         return Ok(as_ipv4(network));
     }
-    // 10.0.0.7/8 may mean 10.0.0.7 or 10.0.0.0/8: who allows must know.
+    // 10.0.0.7/8 may mean 10.0.0.7 or 10.0.0.0/8: the user must decide.
     Err(format!(
         "{text:?} has bits after its prefix: write {} or the address alone",
         network.trunc()

@@ -9,7 +9,7 @@ use ackline_core::options::{
 use super::Networks;
 
 ackline_core::options! {
-    /// Limits on who may connect, how many and how fast.
+    /// Limits on connections: allowed networks, number and rate.
     #[derive(Debug, Clone)]
     pub struct AcceptorOptions {
         options {

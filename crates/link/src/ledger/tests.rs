@@ -1,5 +1,5 @@
-//! The ledger alone, and under links that behave as drivers do: in whatever order they ask, hold,
-//! settle, end and are woken, some link continues and none turns for ever.
+//! The ledger alone, and under links that behave as drivers do: in any order in which they ask,
+//! hold, settle, end and are woken, some link continues and none turns for ever.
 
 use super::*;
 
@@ -249,7 +249,7 @@ impl World {
         for link in &self.links {
             let held = self.ledger.charge(link.id);
             assert!(held >= link.held, "what is held is charged");
-            // The lane's holder completes its frame, whichever link it is.
+            // The lane's holder completes its frame, no matter which link it is.
             let holder = self.ledger.holder.map(|id| self.ledger.charge(id));
             let beside = holder.map_or(0, |charge| charge.saturating_sub(self.ledger.limits.lane));
             let share = self.ledger.of_sender(&sender(link.sender));

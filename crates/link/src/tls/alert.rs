@@ -26,8 +26,8 @@ pub async fn refuse_hello(stream: Stream) {
     goodbye(stream, NO_TLS).await;
 }
 
-/// Ends a connection with FIN, within a second. What was written reaches the peer: a close with unread
-/// bytes would reset it away.
+/// Ends a connection with FIN, within a second. Bytes that were written reach the peer: a close
+/// with unread bytes would reset the connection and lose them.
 pub(crate) async fn linger(stream: Stream) {
     goodbye(stream, &[]).await;
 }

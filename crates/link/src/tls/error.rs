@@ -1,4 +1,4 @@
-//! What goes wrong with TLS, named so that either end's operator knows whose turn it is.
+//! The errors of TLS, named so that the operators of both ends know which of them must act.
 
 use std::io;
 use std::sync::Arc;

@@ -57,7 +57,7 @@ pub enum IdentityBy {
     /// Its subject together with its issuer, so that two authorities cannot issue one identity.
     #[default]
     Subject,
-    /// Its subject alternative names, whoever issued them.
+    /// Its subject alternative names, without their issuer.
     San,
     /// The SHA-256 of the certificate: a renewed certificate is another identity.
     Fingerprint,

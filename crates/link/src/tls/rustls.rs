@@ -1,4 +1,4 @@
-//! TLS by rustls: the handshakes of both sides, what a session says of its peer, and its stream.
+//! TLS by rustls: the handshakes of both sides, a session's facts of its peer, and its stream.
 
 mod client;
 mod error;
@@ -21,7 +21,7 @@ pub use identity::Session;
 pub(crate) use io::Tls;
 pub use server::Server;
 
-/// The one source of cryptography, whatever else the process has installed.
+/// The one source of cryptography, even if the process has installed another.
 fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }

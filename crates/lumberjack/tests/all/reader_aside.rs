@@ -1,4 +1,5 @@
-//! Which unreadable envelopes are set aside, with which number, and which are refused nevertheless.
+//! Unreadable envelopes: those that are set aside, with their numbers, and those that are refused
+//! nevertheless.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used)] // tests need an instant, and may panic
 
 use std::time::Instant;

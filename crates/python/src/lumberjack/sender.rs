@@ -97,7 +97,7 @@ pub(crate) struct LumberjackSender {
 impl LumberjackSender {
     /// Begins to connect; `wait("connected")` returns when the connection is made or has failed.
     #[new]
-    #[allow(clippy::needless_pass_by_value)] // pyo3 hands over what it has converted
+    #[allow(clippy::needless_pass_by_value)] // pyo3 hands over converted values
     fn new(py: Python<'_>, urls: Vec<String>, options: &Bound<'_, PyDict>) -> PyResult<Self> {
         let mut made = SenderOptions::default();
         options::set_all(&mut made, Uses::CONNECT, options)?;

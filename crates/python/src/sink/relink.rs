@@ -343,7 +343,7 @@ impl RelinkSink {
         let Some(state) = state else {
             let text = format!(
                 "nothing was received for {} s; a receiver whose memory is full takes no more until it has \
-                 kept what it holds",
+                 kept its messages",
                 source.timeout.as_secs_f64()
             );
             return Err(self.failed(Error::Timeout, &text));

@@ -70,7 +70,7 @@ fn ranges(losses: &[Loss]) -> Vec<(u64, u64, LossWhy)> {
         .collect()
 }
 
-/// The positions that are delivered, the error, and what was skipped.
+/// The positions that are delivered, the error, and the skipped positions.
 fn read(spool: &Spool, range: Range<u64>, on_loss: OnLoss, threads: usize) -> Found {
     let options = ReadOptions {
         batch_rows: 4,

@@ -1,4 +1,4 @@
-//! A reader holds no more at once than its memory, whatever a block claims.
+//! A reader holds no more at once than its memory, no matter what a block claims.
 
 use super::*;
 use crate::LEAST_MEMORY;

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! life ── closed, killed at any step, or its disk failed ──┬─ the power stays: the same files, cache and all
-//!                                                          └─ the power goes: what a disk may hold then
+//!                                                          └─ the power goes: any state that a disk may hold then
 //! ```
 //!
 //! `ACKLINE_POWER_SEEDS` sets how many random histories of several lives are lived (600); `=17` lives that one.

@@ -18,7 +18,7 @@ ackline_core::options! {
             /// Bytes in a window, before compression; a larger event goes alone.
             batch_bytes: u64 = 4 << 20, bytes(1..=u64::MAX), CONNECT;
             /// Events accepted and not acknowledged, over all hosts. A batch counts until all of it is acknowledged. Off is as
-            /// many as all hosts may have in flight, and a window each.
+            /// many as all hosts may have in flight, and a window for each host.
             buffer_events: Option<u64> = Some(65_536), count(1..=u64::MAX), CONNECT;
             /// Their bytes. Off is for as many windows, 16 MiB each at least.
             buffer_bytes: Option<u64> = Some(64 << 20), bytes(1..=u64::MAX), CONNECT;

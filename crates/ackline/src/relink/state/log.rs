@@ -1,4 +1,5 @@
-//! A file of groups of bytes, each durable before it is used: append, cut what a crash tore, rewrite.
+//! A file of groups of bytes, each durable before it is used: append, cut a group that a crash
+//! tore, rewrite.
 //!
 //! ```text
 //! file  = "ACKLREL1" salt[8] crc u32 group*        crc: CRC-32C of the bytes before it

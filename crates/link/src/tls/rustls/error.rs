@@ -89,7 +89,7 @@ pub(super) fn plain(error: &rustls::Error) -> String {
     text.to_owned()
 }
 
-/// An alert by its name in RFC 8446, with what it says of us.
+/// An alert by its name in RFC 8446, with its meaning for this end.
 fn heard(alert: AlertDescription) -> String {
     use AlertDescription as A;
     let (name, meaning) = match alert {

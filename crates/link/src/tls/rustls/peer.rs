@@ -7,7 +7,7 @@ use crate::escape;
 use crate::peer::{MAX_TEXT, PeerInfo, cut};
 
 impl PeerInfo {
-    /// The same with what its session of TLS says of it.
+    /// The same with the facts from its session of TLS.
     #[must_use]
     pub fn with_session(mut self, session: &Session) -> Self {
         match (session.identity(), &session.token) {
@@ -99,7 +99,7 @@ mod tests {
         );
         let (head, hash) = subject.split_once('…').unwrap();
         assert_eq!((head.len(), hash.len()), (1_023, 64));
-        // As long as it may be, it stays what it is.
+        // At the greatest allowed length it stays unchanged.
         let most = "x".repeat(MAX_TEXT);
         assert_eq!(attribute(&session(Some(&most), &[]), "tls.subject"), most);
         assert_eq!(

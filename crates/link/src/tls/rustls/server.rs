@@ -153,7 +153,8 @@ impl Server {
     }
 }
 
-/// A fatal alert `unexpected_message` in a record of TLS: what servers of TLS answer to plain bytes.
+/// A fatal alert `unexpected_message` in a record of TLS: the answer of servers of TLS to plain
+/// bytes.
 const UNEXPECTED_MESSAGE: [u8; alert::ALERT_BYTES] = [0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 0x0a];
 
 /// The type of a record of TLS that holds a `ClientHello`.

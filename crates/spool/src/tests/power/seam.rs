@@ -1,6 +1,6 @@
 //! The disk of one process: every change is made to real files, which represent the page cache, and
-//! reported to the [`Shadow`], which knows what would survive. A process may be killed at any step,
-//! held up at one, find the disk full, and have its syncs fail.
+//! reported to the [`Shadow`], which knows the bytes that would survive. A process may be killed at
+//! any step, held up at one, find the disk full, and have its syncs fail.
 
 use std::{
     collections::HashMap,
