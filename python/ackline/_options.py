@@ -99,6 +99,8 @@ class LumberjackListenOptions(TypedDict, total=False):
     """The options of `ackline.lumberjack.listen`.
 
     Attributes:
+        memory: Bytes of unacknowledged input over all connections that may be held in memory; above
+            it reading waits. Default: 256MiB.
         keepalive: Between keepalives (`2A 0`) while a window of version 2 waits;
             python-logstash-async gives up after 5 s. Default: 3s.
         tail_idle: Silence after which a part of a v1 window is kept: only writers that slide one
@@ -152,6 +154,7 @@ class LumberjackListenOptions(TypedDict, total=False):
             Default: not set.
     """
 
+    memory: int | str
     keepalive: float | str | None
     tail_idle: float | str | None
     stall_timeout: float | str | None

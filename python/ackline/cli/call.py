@@ -14,9 +14,10 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from ackline import bpmux
+from ackline.cli.options import check_option, options_of, with_options
 from ackline.cli.standard import standard_input
 from ackline.cli.terminal import print_text, text_of
-from ackline.cli.values import FAILED, USAGE, as_written, fail, place, size, with_dashes
+from ackline.cli.values import FAILED, USAGE, as_written, fail, place, with_dashes
 from ackline.exceptions import (
     AcklineError,
     LinkTimeout,
@@ -28,6 +29,18 @@ from ackline.exceptions import (
 )
 
 __all__ = ["call"]
+
+_TABLE = "bpmux.connect"
+_NOT_OPTIONS = (
+    "connect_timeout",
+    "credit",
+    "max_entities",
+    "max_requests",
+    "memory",
+    "parts",
+    "send_bytes",
+)
+"""Options that the command sets itself, or that do nothing for one request."""
 
 _CLOSED = 3
 """Exit code: the peer has closed the request without a response, or refuses all requests."""
@@ -43,7 +56,7 @@ _GOODBYE = 1.0
 """Seconds for the end of a connection after the response, or after the request was given up."""
 
 
-def call(  # noqa: PLR0913, PLR0917 (each is an option of the command)
+def call(
     url: Annotated[
         str, typer.Argument(help="The peer to ask: bpmux://127.0.0.1:5200, also +tls and +unix.")
     ],
@@ -54,25 +67,10 @@ def call(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     timeout: Annotated[
         float, typer.Option(help="Seconds for the connection and the response.", min=0)
     ] = 60.0,
-    max_payload_bytes: Annotated[str, typer.Option(help="Bytes of the response.")] = "16MiB",
-    ca: Annotated[
-        str | None, typer.Option(help="For +tls: a PEM file of certificates to trust.")
-    ] = None,
-    crl: Annotated[
-        str | None, typer.Option(help="For +tls: a PEM file of revocation lists, up to 1 MiB.")
-    ] = None,
-    cert: Annotated[str | None, typer.Option(help="For +tls: our own certificate.")] = None,
-    key: Annotated[str | None, typer.Option(help="For +tls: its key.")] = None,
-    server_name: Annotated[
-        str | None, typer.Option(help="For +tls: the name in the server's certificate.")
-    ] = None,
-    token_file: Annotated[
-        str | None,
-        typer.Option(help="For +tls: a file with our token, for a listener with --tokens-file."),
-    ] = None,
     as_json: Annotated[  # noqa: FBT002 (a flag)
         bool, typer.Option("--json", help="One JSON line instead of the response's bytes.")
     ] = False,
+    **given: str | bool | None,
 ) -> None:
     """Sends one request and writes its response to standard output, byte for byte.
 
@@ -84,14 +82,7 @@ def call(  # noqa: PLR0913, PLR0917 (each is an option of the command)
     """
     if not timeout <= _LONGEST:
         fail(f"--timeout is {timeout:g}; it is in seconds, from 0 to {_LONGEST:g}", USAGE)
-    options: dict[str, Any] = {
-        "connect_timeout": max(timeout, _LEAST),
-        "max_payload_bytes": size(max_payload_bytes, "--max-payload-bytes"),
-    }
-    options["memory"] = max(_MEMORY, 2 * options["max_payload_bytes"])
-    files = {"ca": ca, "crl": crl, "cert": cert, "key": key}
-    files |= {"server_name": server_name, "token_file": token_file}
-    options |= {name: value for name, value in files.items() if value is not None}
+    options = _options(timeout, {name: value for name, value in given.items() if value is not None})
     asked = _payload(payload)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
@@ -116,6 +107,19 @@ def call(  # noqa: PLR0913, PLR0917 (each is an option of the command)
         text = with_dashes(error, options)
         told.failed(getattr(error, "code", "connection"), text, FAILED)
     told.answered(answer)
+
+
+with_options(call, options_of(_TABLE), but=_NOT_OPTIONS)
+
+
+def _options(timeout: float, given: dict[str, Any]) -> dict[str, Any]:
+    """Returns the options of the connection; its memory holds two of the largest responses."""
+    try:
+        largest = check_option(_TABLE, "max_payload_bytes", given.get("max_payload_bytes"))
+    except UsageError as error:
+        fail(as_written(error), USAGE)
+    own = {"connect_timeout": max(timeout, _LEAST), "memory": max(_MEMORY, 2 * largest)}
+    return given | own
 
 
 def _answer(url: str, asked: bytes, options: dict[str, Any], until: float) -> bytes:

@@ -4,6 +4,7 @@ use std::io;
 use std::task::Poll;
 use std::time::Duration;
 
+use ackline_core::options::bytes;
 use ackline_core::{Connection as _, ErrorKind as _, UsageError};
 use ackline_link::tls::TlsOptions;
 use ackline_link::{
@@ -27,13 +28,17 @@ pub async fn listen(url: &str, config: ReaderConfig, budget: Budget) -> io::Resu
         reader: config,
         ..ListenerOptions::default()
     };
-    listen_with(url, options, budget).await
+    listen_within(url, options, budget).await
 }
 
 ackline_core::options! {
     /// How a [`Listener`] reads, whom it admits, and its TLS.
     #[derive(Debug, Clone)]
     pub struct ListenerOptions {
+        options {
+            /// Bytes of unacknowledged input over all connections that may be held in memory; above it reading waits.
+            memory: u64 = 256 << 20, bytes(1..=u64::MAX), LISTEN;
+        }
         groups {
             /// Limits and timers of each connection.
             reader: ReaderConfig = ReaderConfig::default();
@@ -60,7 +65,12 @@ impl ListenerOptions {
 ///
 /// # Errors
 /// As [`listen`]; also options of TLS that do not fit, or for a URL without `+tls`.
-pub async fn listen_with(
+pub async fn listen_with(url: &str, options: ListenerOptions) -> io::Result<Listener> {
+    let budget = Budget::new(options.memory);
+    listen_within(url, options, budget).await
+}
+
+async fn listen_within(
     url: &str,
     mut options: ListenerOptions,
     budget: Budget,

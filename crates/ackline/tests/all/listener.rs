@@ -4,22 +4,21 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
+use ackline::link::AcceptorOptions;
 use ackline::link::tls::TlsOptions;
-use ackline::link::{AcceptorOptions, Budget};
 use ackline::lumberjack::{Batch, ListenerOptions, Sender, SenderOptions, listen_with};
 use bytes::Bytes;
 
 use crate::pki::{Authority, Pki};
 
 const DEADLINE: Duration = Duration::from_secs(20);
-const MEMORY: u64 = 64 << 20;
 
 async fn refused(url: &str, tls: TlsOptions) -> String {
     let options = ListenerOptions {
         tls,
         ..ListenerOptions::default()
     };
-    let error = listen_with(url, options, Budget::new(MEMORY)).await;
+    let error = listen_with(url, options).await;
     let error = error.err().unwrap();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     error.to_string()
@@ -37,9 +36,7 @@ async fn options_of_tls_complete_the_url_and_a_connection_ends_at_its_age() {
         ..ListenerOptions::default()
     };
     let url = "lumberjack+tls://127.0.0.1:0";
-    let listener = listen_with(url, options, Budget::new(MEMORY))
-        .await
-        .unwrap();
+    let listener = listen_with(url, options).await.unwrap();
     assert!(listener.url().starts_with("lumberjack+tls://127.0.0.1:"));
     let options = SenderOptions {
         tls: pki.client(&ca, Some("web-1")),

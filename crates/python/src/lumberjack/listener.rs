@@ -20,8 +20,6 @@ use crate::runtime::Owned;
 use crate::waits::waits;
 use crate::{errors, options, records, runtime};
 
-/// Bytes of unacknowledged input over all connections, unless `memory` says otherwise.
-const MEMORY: u64 = 256 << 20;
 /// The listener, and the windows and links of its connections.
 struct Hub {
     listener: Listener,
@@ -119,21 +117,16 @@ impl LumberjackListener {
     #[new]
     fn new(py: Python<'_>, url: &str, options: &Bound<'_, PyDict>) -> PyResult<Self> {
         let mut made = ListenerOptions::default();
-        let mut others = options::set(&mut made, Uses::LISTEN, options)?;
+        options::set_all(&mut made, Uses::LISTEN, options)?;
         let url = made.with_url(url);
         let endpoint = super::endpoint(&url.map_err(|text| errors::usage("url", &text))?)?;
         let ListenerOptions {
             reader: mut config,
             acceptor,
             tls,
+            memory,
         } = made;
         config.settle_after_error = true;
-        let memory = match options.get_item("memory")? {
-            Some(memory) => options::whole("memory", &memory, 1, u64::MAX)?,
-            None => MEMORY,
-        };
-        others.retain(|name| name != "memory");
-        options::refuse(&others)?;
         let endpoint = options::secured(endpoint, &tls)?;
         let spec = ListenSpec::new(endpoint, acceptor.handshake_timeout)
             .map_err(|error| errors::usage(error.code(), &error.to_string()))?;
