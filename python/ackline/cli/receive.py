@@ -73,33 +73,38 @@ class _Show(Protocol):
     def end(self) -> None: ...
 
 
+_Urls = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Where to listen: lumberjack://127.0.0.1:5044, lumberjack+tls://…, "
+        "relink://127.0.0.1:5100/NAME (without NAME: the endpoint without one), "
+        "bpmux://127.0.0.1:5200; port 0 is allowed. Options of the protocol may stand in the "
+        "query: ?ping_after=5s."
+    ),
+]
+_Connect = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A sender to connect to, for ever, and to receive from: "
+        "relink://host:port/NAME, bpmux://host:port (?stream=TEXT opens a stream there); "
+        "may be repeated."
+    ),
+]
+_Spool = Annotated[str | None, typer.Option(help="Directory to keep events in.")]
+_Discard = Annotated[
+    bool,
+    typer.Option("--discard", help="Count and acknowledge WITHOUT keeping, for measuring."),
+]
+_AsJson = Annotated[bool, typer.Option("--json", help="JSON lines alone on standard output.")]
+
+
 def receive(
     context: typer.Context,
-    urls: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Where to listen: lumberjack://127.0.0.1:5044, lumberjack+tls://…, "
-            "relink://127.0.0.1:5100/NAME (without NAME: the endpoint without one), "
-            "bpmux://127.0.0.1:5200; port 0 is allowed. Options of the protocol may stand in the "
-            "query: ?ping_after=5s."
-        ),
-    ] = None,
-    connect: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A sender to connect to, for ever, and to receive from: "
-            "relink://host:port/NAME, bpmux://host:port (?stream=TEXT opens a stream there); "
-            "may be repeated."
-        ),
-    ] = None,
-    spool: Annotated[str | None, typer.Option(help="Directory to keep events in.")] = None,
-    discard: Annotated[  # noqa: FBT002 (a flag)
-        bool,
-        typer.Option("--discard", help="Count and acknowledge WITHOUT keeping, for measuring."),
-    ] = False,
-    as_json: Annotated[  # noqa: FBT002 (a flag)
-        bool, typer.Option("--json", help="JSON lines alone on standard output.")
-    ] = False,
+    urls: _Urls = None,
+    connect: _Connect = None,
+    spool: _Spool = None,
+    discard: _Discard = False,  # noqa: FBT002 (a flag)
+    as_json: _AsJson = False,  # noqa: FBT002 (a flag)
     **options: str | bool | None,
 ) -> None:
     """Receives events, keeps them durably in a spool, then acknowledges them.

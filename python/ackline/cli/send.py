@@ -73,46 +73,55 @@ _OFF = ("read_timeout", "progress_timeout", "ttl", "compression", "backoff_max")
 """Options with a default that is not off: a None switches them off."""
 
 
+_Url = Annotated[
+    str,
+    typer.Argument(
+        help="The receivers: lumberjack://127.0.0.1:5044, also +tls; several URLs, or hosts of "
+        "one URL, with commas. Or relink://127.0.0.1:5100/NAME, or bpmux://127.0.0.1:5200."
+    ),
+]
+_File = Annotated[
+    str,
+    typer.Argument(
+        help="A file of JSON lines (for Relink and bpmux of any lines), or - for standard "
+        "input; its lines wait up to a second for further ones to be sent with."
+    ),
+]
+_Channel = Annotated[
+    str | None,
+    typer.Option(help="Relink: the channel's id in hex.", show_default="00000000"),
+]
+_Timeout = Annotated[
+    float,
+    typer.Option(
+        help="Seconds to wait for an acknowledgement, also for a receiver that is away.", min=0
+    ),
+]
+_MaxJsonBytes = Annotated[
+    str, typer.Option(help="Bytes of an event, 16MiB at the most: longer lines are not sent.")
+]
+_State = Annotated[
+    str | None,
+    typer.Option(
+        help="Relink: a directory that keeps the link, so that the same command goes on with "
+        "the same file where it was, also after a kill -9.",
+        show_default="off",
+    ),
+]
+_AsJson = Annotated[
+    bool, typer.Option("--json", help="One JSON line on standard output at the end.")
+]
+
+
 def send(
     context: typer.Context,
-    url: Annotated[
-        str,
-        typer.Argument(
-            help="The receivers: lumberjack://127.0.0.1:5044, also +tls; several URLs, or hosts of "
-            "one URL, with commas. Or relink://127.0.0.1:5100/NAME, or bpmux://127.0.0.1:5200."
-        ),
-    ],
-    file: Annotated[
-        str,
-        typer.Argument(
-            help="A file of JSON lines (for Relink and bpmux of any lines), or - for standard "
-            "input; its lines wait up to a second for further ones to be sent with."
-        ),
-    ],
-    channel: Annotated[
-        str | None,
-        typer.Option(help="Relink: the channel's id in hex.", show_default="00000000"),
-    ] = None,
-    timeout: Annotated[
-        float,
-        typer.Option(
-            help="Seconds to wait for an acknowledgement, also for a receiver that is away.", min=0
-        ),
-    ] = 60.0,
-    max_json_bytes: Annotated[
-        str, typer.Option(help="Bytes of an event, 16MiB at the most: longer lines are not sent.")
-    ] = "16MiB",
-    state: Annotated[
-        str | None,
-        typer.Option(
-            help="Relink: a directory that keeps the link, so that the same command goes on with "
-            "the same file where it was, also after a kill -9.",
-            show_default="off",
-        ),
-    ] = None,
-    as_json: Annotated[  # noqa: FBT002 (a flag)
-        bool, typer.Option("--json", help="One JSON line on standard output at the end.")
-    ] = False,
+    url: _Url,
+    file: _File,
+    channel: _Channel = None,
+    timeout: _Timeout = 60.0,
+    max_json_bytes: _MaxJsonBytes = "16MiB",
+    state: _State = None,
+    as_json: _AsJson = False,  # noqa: FBT002 (a flag)
     **given: str | bool | None,
 ) -> None:
     """Sends each line of a file as one event, over connections that are made again by themselves.
