@@ -70,6 +70,38 @@ def test_names_are_read_in_any_case_and_values_reach_the_native_sink() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("url", "option", "value"),
+    [
+        (URL, "connect.progress_timeout", "90s"),
+        (URL, "connect.slow_start", "10"),
+        ("relink://127.0.0.1:1/n", "connect.ping_after", "5s"),
+        ("relink://127.0.0.1:1/n", "connect.reconnect_max", "2s"),
+        ("bpmux://127.0.0.1:1", "connect.chunk_size", "4KiB"),
+        ("bpmux://127.0.0.1:1", "connect.memory", "64MiB"),
+    ],
+)
+def test_options_of_connect_reach_the_native_sink(url: str, option: str, value: str) -> None:
+    options = check_sink_options({"url": url, option.title(): value})
+    assert dict(options.native)[option.removeprefix("connect.")] == value
+
+
+@pytest.mark.parametrize(
+    ("url", "option", "value", "text"),
+    [
+        (URL, "connect.ping_after", "5s", "a sink of lumberjack:// has no option connect.ping_"),
+        (URL, "connect.slow_strt", "5", r"connect.slow_strt \(did you mean connect.slow_start\?"),
+        (URL, "connect.read_timeout", "5parsecs", "connect.read_timeout is 5parsecs; it is a time"),
+        (URL, "connect.compression", "3", "has no option connect.compression"),
+        ("relink://h:1/n", "connect.state", "/s", "a sink of relink:// has no option connect.state"),
+        ("bpmux://h:1", "connect.chunk_size", "0", "connect.chunk_size is 0; it is a size"),
+    ],
+)
+def test_a_wrong_option_of_connect_is_named(url: str, option: str, value: str, text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        check_sink_options({"url": url, option: value})
+
+
 @pytest.mark.parametrize("level", [str(level) for level in range(10)])
 def test_every_level_is_one(level: str) -> None:
     options = check_sink_options({"url": URL, "compression": level})

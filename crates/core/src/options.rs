@@ -169,9 +169,10 @@ impl OptionSpec {
             match part.split_once("`](") {
                 Some((name, rest)) => {
                     let behind = rest.split_once(')').map_or("", |(_, behind)| behind);
-                    help += &format!("`{}`{behind}", name.replace("::", "."));
+                    let name = name.replace("::", ".");
+                    help.extend(["`", &name, "`", behind]);
                 }
-                None => help += &format!("[`{part}"),
+                None => help.extend(["[`", part]),
             }
         }
         help

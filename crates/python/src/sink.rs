@@ -11,9 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ackline_core::options::Uses;
+use ackline_core::options::{Options, Uses};
 use ackline_json::{EncodeError, Encoder, Nulls, Stamp, texts};
-use ackline_link::tls::TlsOptions;
 use arrow_array::RecordBatch;
 use arrow_schema::Schema;
 use bytes::Bytes;
@@ -188,13 +187,13 @@ impl Source {
     }
 }
 
-/// The options of TLS among those of a protocol without a parser of its own; `take` takes the protocol's others.
-fn tls_of(
+/// Sets the options of a protocol's `connect` among `rest`; `take` takes the sink's others.
+fn set_connect(
+    connect: &mut dyn Options,
     rest: &Bound<'_, PyDict>,
     mut take: impl FnMut(&str, &Bound<'_, PyAny>) -> PyResult<bool>,
-) -> PyResult<TlsOptions> {
-    let mut tls = TlsOptions::default();
-    for key in options::set(&mut tls, Uses::CONNECT, rest)? {
+) -> PyResult<()> {
+    for key in options::set(connect, Uses::CONNECT, rest)? {
         let value = rest.get_item(&key)?;
         if let Some(value) = value
             && !take(&key, &value)?
@@ -202,7 +201,7 @@ fn tls_of(
             options::refuse(&[key])?;
         }
     }
-    Ok(tls)
+    Ok(())
 }
 
 /// `(query, batch, partition)` as the member `ackline`.

@@ -24,6 +24,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructType
 from pyspark.taskcontext import TaskContext
 
 from ackline import _core
+from ackline._table import HANDED_OVER, nearest, rows
 from ackline.exceptions import UsageError
 from ackline.spark.logs import log_to_stderr, task_name
 from ackline.spark.values import count, flag, size, unknown
@@ -86,9 +87,9 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     Raises:
         UsageError: An option is unknown, missing or out of its range; the text names it.
     """
-    known = {name.lower() for name in (*NAMES, *_OF_SPARK)}
+    known_names = {name.lower() for name in (*NAMES, *_OF_SPARK)}
     for name in given:
-        if name.lower() not in known:
+        if name.lower() not in known_names and not name.lower().startswith(_CONNECT):
             path = "the option url says where the rows go"
             raise unknown("the sink of format('ackline')", name, NAMES, path)
     options = {name.lower(): value.strip() for name, value in given.items()}
@@ -117,6 +118,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     else:
         _refuse_windows(options, protocol)
     tls = {name: options[name] for name in _OF_TLS if name in options}
+    tls |= _of_connect(options, protocol)
     return SinkOptions(
         url=url,
         protocol=protocol,
@@ -312,6 +314,25 @@ def _refuse_windows(options: Mapping[str, str], protocol: str) -> None:
             raise UsageError(message)
 
 
+def _of_connect(options: Mapping[str, str], protocol: str) -> dict[str, str]:
+    """Return the options of the protocol's `connect`, which are given as ``connect.NAME``."""
+    call, chosen = f"{protocol}.connect", {}
+    names = [name for name in rows(call) if name not in _SET_HERE]
+    for given, text in options.items():
+        if not given.startswith(_CONNECT):
+            continue
+        name = given.removeprefix(_CONNECT)
+        if name not in names:
+            hint = nearest(name, names, _CONNECT)
+            raise UsageError(f"a sink of {protocol}:// has no option {given}{hint}")
+        try:
+            _core.check_option(call, name, text)
+        except UsageError as error:
+            raise UsageError(f"{_CONNECT}{error}") from None
+        chosen[name] = text
+    return chosen
+
+
 def _check_type(column: str, kind: DataType, *, nullable: bool) -> None:
     """Refuse a type that Spark does not hand on, naming its path."""
     parts: list[tuple[str, DataType, bool]] = []
@@ -388,6 +409,22 @@ NAMES: Final = (
     "ignoreNullFields",
     "metadata",
 )
+_CONNECT: Final = "connect."
+"""The text before the options of a protocol's `connect`."""
+_SET_HERE: Final = {
+    *NAMES,
+    *HANDED_OVER,
+    "buffer_bytes",
+    "buffer_events",
+    "credit",
+    "parts",
+    "receipts",
+    "send_bytes",
+    "send_window",
+    "stuck_after",
+    "wants_hints",
+}
+"""Options of `connect` that a sink sets itself, or takes without the text before them."""
 # Options that no reader has.
 _OF_SINKS = frozenset(name.lower() for name in NAMES) - {"payload"}
 # Options that Spark itself hands on.

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::stall_timer::StallTimer;
-use super::{Source, Step, slices, tls_of};
+use super::{Source, Step, set_connect, slices};
 use crate::bpmux::{cancelled, raised};
 use crate::runtime::Owned;
 use crate::{arrow_in, errors, runtime};
@@ -30,16 +30,13 @@ impl Given {
     fn of(url: &str, given: &Bound<'_, PyDict>) -> PyResult<Self> {
         let (source, rest) = Source::take(given)?;
         let mut opening = Bytes::new();
-        let tls = tls_of(&rest, |key, value| {
+        let mut connect = ConnectOptions::default();
+        set_connect(&mut connect, &rest, |key, value| {
             if key == "opening" {
                 opening = value.extract::<String>()?.into();
             }
             Ok(key == "opening")
         })?;
-        let connect = ConnectOptions {
-            tls,
-            ..ConnectOptions::default()
-        };
         bpmux::check(url, &connect).map_err(raised)?;
         Ok(Self {
             url: url.to_owned(),

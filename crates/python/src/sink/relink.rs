@@ -16,7 +16,7 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use super::{Source, Step, slices, tls_of};
+use super::{Source, Step, set_connect, slices};
 use crate::options::whole;
 use crate::relink::raised;
 use crate::runtime::Owned;
@@ -39,7 +39,14 @@ impl Given {
     fn of(url: &str, given: &Bound<'_, PyDict>) -> PyResult<Self> {
         let (source, rest) = Source::take(given)?;
         let (mut batch_events, mut batch_bytes) = (None, BATCH_BYTES);
-        let tls = tls_of(&rest, |key, value| {
+        let mut connect = ConnectOptions {
+            reconnect: ReconnectOptions {
+                reconnect_max: RECONNECT_MAX.min(source.timeout),
+                ..ReconnectOptions::default()
+            },
+            ..ConnectOptions::default()
+        };
+        set_connect(&mut connect, &rest, |key, value| {
             match key {
                 "batch_events" => batch_events = Some(whole(key, value, 1, MOST_EVENTS)?),
                 "batch_bytes" => batch_bytes = whole(key, value, 1, u64::MAX)?,
@@ -56,17 +63,9 @@ impl Given {
             let text = format!("{}: rows are sent in transactions only", target.shown());
             return Err(errors::usage("url", &text));
         }
-        let mut connect = ConnectOptions {
-            parameters,
-            tls,
-            timeout: Some(source.timeout),
-            reconnect: ReconnectOptions {
-                reconnect_max: RECONNECT_MAX.min(source.timeout),
-                ..ReconnectOptions::default()
-            },
-            wants_hints: true,
-            ..ConnectOptions::default()
-        };
+        connect.parameters = parameters;
+        connect.timeout = Some(source.timeout);
+        connect.wants_hints = true;
         connect.link.send_bytes = usize::MAX;
         connect.link.machine.send_window = MOST_EVENTS;
         relink::check(url, connect.clone()).map_err(raised)?;
