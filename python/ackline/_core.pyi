@@ -75,12 +75,14 @@ __all__ = [
     "check_option",
     "check_seconds",
     "check_whole",
+    "milliseconds_in",
     "option_table",
     "protocols",
     "sansio_decode",
     "sansio_describe",
     "sansio_encode",
     "sansio_protocols",
+    "size_in",
     "spool_adopt",
 ]
 
@@ -636,6 +638,12 @@ def option_table(of: str) -> list[dict[str, Any]]:
     Each has name, section, kind, off, default, help, words, range (the smallest and the largest
     number of a count or size, else None) and url: whether the query of a URL may set it.
     """
+
+def size_in(text: str) -> int | None:
+    """Bytes of a size such as ``4GiB``; None for other text."""
+
+def milliseconds_in(text: str) -> int | None:
+    """Whole milliseconds of a time such as ``10s``; None for other text."""
 
 def protocols() -> list[tuple[str, str]]:
     """The scheme and the name of each protocol."""

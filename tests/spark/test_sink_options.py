@@ -93,7 +93,7 @@ def test_options_of_connect_reach_the_native_sink(url: str, option: str, value: 
         (URL, "connect.slow_strt", "5", r"connect.slow_strt \(did you mean connect.slow_start\?"),
         (URL, "connect.read_timeout", "5parsecs", "connect.read_timeout is 5parsecs; it is a time"),
         (URL, "connect.compression", "3", "has no option connect.compression"),
-        ("relink://h:1/n", "connect.state", "/s", "a sink of relink:// has no option connect.state"),
+        ("relink://h:1/n", "connect.state", "/s", "has no option connect.state"),
         ("bpmux://h:1", "connect.chunk_size", "0", "connect.chunk_size is 0; it is a size"),
     ],
 )

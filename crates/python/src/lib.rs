@@ -81,6 +81,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(options::option_table, module)?)?;
     module.add_function(wrap_pyfunction!(options::check_option, module)?)?;
     module.add_function(wrap_pyfunction!(options::protocols, module)?)?;
+    module.add_function(wrap_pyfunction!(options::size_in, module)?)?;
+    module.add_function(wrap_pyfunction!(options::milliseconds_in, module)?)?;
     module.add_function(wrap_pyfunction!(spool::spool_adopt, module)?)?;
     module.add_function(wrap_pyfunction!(spool::spool_mend, module)?)?;
     module.add_function(wrap_pyfunction!(sansio::sansio_decode, module)?)?;

@@ -64,6 +64,18 @@ pub(crate) fn check_option(of: &str, name: &str, value: &Bound<'_, PyAny>) -> Py
     refuse(&[name.to_owned()])
 }
 
+/// Bytes of a size such as `4GiB`; `None` for other text.
+#[pyfunction]
+pub(crate) fn size_in(text: &str) -> Option<u64> {
+    ackline_core::options::size(text)
+}
+
+/// Whole milliseconds of a time such as `10s`; `None` for other text.
+#[pyfunction]
+pub(crate) fn milliseconds_in(text: &str) -> Option<u64> {
+    u64::try_from(ackline_core::options::time_in(text)?.as_millis()).ok()
+}
+
 /// The protocols: scheme and name.
 #[pyfunction]
 pub(crate) fn protocols() -> Vec<(&'static str, &'static str)> {

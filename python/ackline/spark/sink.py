@@ -117,7 +117,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         native |= _windows(options)
     else:
         _refuse_windows(options, protocol)
-    tls = {name: options[name] for name in _OF_TLS if name in options}
+    tls: dict[str, str] = {name: options[name] for name in _OF_TLS if name in options}
     tls |= _of_connect(options, protocol)
     return SinkOptions(
         url=url,
