@@ -72,7 +72,7 @@ pub(crate) fn keywords<'py>(
     dict.map_or_else(|| Ok(Vec::new()), members)
 }
 
-/// Raises what was not understood, or refused.
+/// The exception for a name or value that is not understood, or for a refusal.
 pub(crate) fn misused(error: &Misuse) -> PyErr {
     errors::usage(error.code(), error.message())
 }

@@ -45,7 +45,7 @@ pub(crate) fn at_socket(dir: &Path) -> String {
     format!("relink+unix://{}?endpoint=n", dir.join("x.sock").display())
 }
 
-/// What should come in time.
+/// The longest wait for an expected result.
 pub(crate) async fn within<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(DEADLINE, what).await.expect("in time")
 }
@@ -127,7 +127,7 @@ impl Sender {
     }
 }
 
-#[allow(deprecated)] // that the close does not wait is what is wanted
+#[allow(deprecated)] // the test needs a close that does not wait
 fn socket_linger_zero(socket: &TcpStream) {
     socket.set_linger(Some(Duration::ZERO)).unwrap();
 }

@@ -44,7 +44,7 @@ pub(crate) fn events(range: std::ops::RangeInclusive<u64>) -> Batch {
     Batch::json(range.map(|n| Bytes::from(n.to_string())).collect()).unwrap()
 }
 
-/// What a receiver does with one connection.
+/// A receiver's behaviour towards one connection.
 #[derive(Debug, Clone)]
 pub(crate) enum Act {
     /// Acknowledges each window when it is complete.
@@ -79,7 +79,7 @@ pub(crate) enum Act {
     Answer(Vec<u8>),
 }
 
-/// What has happened at one receiver.
+/// The history of one receiver.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     /// The events of whole windows, in order, with their connection.
@@ -125,7 +125,7 @@ pub(crate) struct Net {
 #[derive(Default)]
 pub(crate) struct Host {
     pub(crate) kept: Mutex<Kept>,
-    /// What it does with its next connections; `otherwise` comes after them.
+    /// Its behaviour towards its next connections; `otherwise` is for those after them.
     script: Mutex<VecDeque<Act>>,
     otherwise: Mutex<Option<Act>>,
     /// It refuses connections.

@@ -65,7 +65,7 @@ pub trait Machine: Send {
     /// The next event.
     fn poll_event(&mut self) -> Option<Event>;
 
-    /// Appends what is to be sent.
+    /// Appends the bytes to send.
     fn poll_transmit(&mut self, now: Instant, out: &mut SendQueue);
 
     /// When the next timer is due.
