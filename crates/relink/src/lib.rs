@@ -16,9 +16,11 @@
 )]
 
 mod binder;
+mod call_error;
 mod config;
 mod describe;
 mod error;
+mod failures;
 pub mod frame;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -26,16 +28,22 @@ mod handshake;
 mod id;
 mod limits;
 mod link;
+mod orphans;
 pub mod payload;
+pub mod record;
+mod sent_life;
+mod told;
 
 pub use ackline_core::Payload;
 pub use binder::{Binder, Decision, EndpointConfig};
+pub use call_error::{Error, LinkLost, Unacknowledged};
 pub use config::{
     ConnectorConfig, KeepOptions, LinkConfig, LinkKey, LinkOptions, ListenerConfig, ReceiveOptions,
     ReconnectOptions, Side, StartChannel,
 };
 pub use describe::Description;
 pub use error::Kind;
+pub use failures::Failures;
 pub use handshake::{Handshake, HandshakeEvent};
 pub use id::ChannelId;
 pub use limits::{Limits, TARGET_BYTES};
@@ -43,4 +51,7 @@ pub use link::{
     Attach, CHANNEL_BYTES, Change, Event, FREE_CHANNELS, FREE_OUTCOMES, Link, LinkState, LinkStats,
     OUTCOME_BYTES, Standing,
 };
+pub use orphans::Orphans;
 pub use payload::COPIED_BYTES;
+pub use sent_life::{Outcome, SentLife, SentMessage, Stage};
+pub use told::{Reason, Told};

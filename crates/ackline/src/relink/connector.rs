@@ -13,13 +13,12 @@ use ackline_core::Connection as _;
 use ackline_link::{Address, Backoff, Budget, Driven, End, Endpoint, Jitter, Link, Stream};
 use ackline_relink::frame::Role;
 use ackline_relink::{
-    self as machine, Attach, ConnectorConfig, Handshake, HandshakeEvent, Kind, LinkKey,
+    self as machine, Attach, ConnectorConfig, Error, Failures, Handshake, HandshakeEvent, Kind,
+    LinkKey,
 };
 use tokio::time::{Instant, sleep, timeout};
 
-use super::error::Error;
-use super::failures::Failures;
-use super::link_host::{LinkHost, counted_from};
+use super::link_host::{LinkHost, counted_from, violation};
 use super::options::{ConnectOptions, endpoint_name};
 use super::session::Session;
 use super::state::{ConnectorState, Origin};
@@ -220,7 +219,7 @@ impl Connector {
             let endpoint = &self.endpoint;
             tracing::debug!(code = "relink.disconnected", %endpoint, why = %end, "the transport is gone");
             let has_worked = is_new || resumes(&link) > before.0;
-            if failures.count(&end, has_worked) {
+            if failures.count(violation(&end), has_worked) {
                 return lose(&link, "it failed in the same way at three resumes in a row");
             }
             // One that ends soon with nothing done is no reason to hurry: the listener may refuse the very

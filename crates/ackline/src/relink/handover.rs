@@ -14,19 +14,17 @@ use std::time::Duration;
 use ackline_core::UsageError;
 use ackline_link::{Budget, Link as Driven};
 use ackline_relink::frame::Role;
-use ackline_relink::{self as machine, ChannelId, LinkKey};
+use ackline_relink::{self as machine, ChannelId, Error, LinkKey};
 use tokio::time::{Instant, timeout_at};
 
 use super::connector::{Connected, Connector, Failed};
-use super::error::Error;
 use super::interest::Wait;
 use super::link::{Link, Side};
 use super::link_host::LinkHost as _;
 use super::options::ConnectOptions;
 use super::receipt::Receipt;
 use super::session::Session;
-use super::state::Origin;
-use super::state::record;
+use ackline_relink::record::{self, Origin, Record};
 
 impl Link {
     /// Lets the link go so that another process can go on with it: its state, a few dozen bytes for each open
@@ -197,11 +195,12 @@ fn decode(state: &[u8]) -> Result<(Origin, Vec<machine::Change>), Error> {
     let (front, _) = whole.ok_or(WRONG_STATE)?;
     let mut input = front.get(MAGIC.len()..).unwrap_or_default();
     let origin = Origin::decode(&mut input).ok_or(WRONG_STATE)?;
-    let mut changes = Vec::new();
-    while !input.is_empty() {
-        changes.push(record::decode(&mut input).ok_or(WRONG_STATE)?);
-    }
-    Ok((origin, changes))
+    let records = record::decode_all(input).ok_or(WRONG_STATE)?.into_iter();
+    let changes = records.map(|record| match record {
+        Record::Change(change) => Ok(change),
+        _ => Err(WRONG_STATE.into()),
+    });
+    Ok((origin, changes.collect::<Result<_, Error>>()?))
 }
 
 /// The head of a state, with the version of the bytes behind it.

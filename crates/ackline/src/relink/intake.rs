@@ -28,7 +28,7 @@ use ackline_relink::{Attach, ChannelId, Event, Kind, Link, LinkState, Payload};
 use bytes::BytesMut;
 
 use super::kept::most_staged;
-use super::link_host::{LinkHost, limits_of};
+use super::link_host::LinkHost;
 use super::staged::{MESSAGE_BYTES, Over, Staged, to_u64};
 use crate::ingest::Landable;
 use crate::runs::{OneRun, Runs};
@@ -351,7 +351,7 @@ impl LinkHost for Intake {
     }
 
     fn limits(&self, most_packet: u64) -> Vec<Hint> {
-        let mut limits = limits_of(&self.link, most_packet);
+        let mut limits = self.link.limits(most_packet);
         if self.is_transactional {
             limits.push(Hint::TransactionBytes(to_u64(self.staged.most())));
         }

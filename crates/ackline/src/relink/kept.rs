@@ -10,12 +10,12 @@ use std::time::Duration;
 use ackline_link::{Address, Budget};
 use ackline_spool::Spool;
 
-use super::error::Error;
 use super::found::Found;
 use super::landed::Landed;
 use super::state::{Landing as _, Restored, endpoints_in};
 use super::url::{Target, escaped};
 use crate::{ReceiverError, ReceiverOptions};
+use ackline_relink::Error;
 
 /// Links of an earlier process with everything consumed that the spool holds of them.
 pub(super) fn caught_up(

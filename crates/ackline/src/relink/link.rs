@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use ackline_core::Sequence;
 use ackline_link::{Link as Driven, PeerInfo};
-use ackline_relink::{ChannelId, LinkKey, Payload};
+use ackline_relink::{ChannelId, Error, LinkKey, Payload, Told};
 use tokio::task::JoinHandle;
 
 use super::connector::{Connected, connect as dial};
-use super::error::Error;
 use super::interest::{Interest, Wait};
 use super::link_host::{LinkHost as _, ready};
 use super::options::ConnectOptions;
@@ -18,7 +17,6 @@ use super::receipt::{NOT_KEPT, Receipt, Receipts};
 use super::registry::{LinkRegistry, Made};
 use super::session::{Decided, Event, Message, Session, Stats};
 use super::state::{ConnectorState, Origin};
-use super::told::Told;
 
 /// A link that survives its connections. Clones are the same link; when the last one is dropped, the link
 /// ends in this process: its peer is not told, and its state on disk stays.

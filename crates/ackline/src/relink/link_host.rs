@@ -7,9 +7,7 @@ use std::time::Instant;
 use ackline_core::{Connection, ProtocolError};
 use ackline_link::End;
 use ackline_relink::frame::Hint;
-use ackline_relink::{self as machine, Attach, Kind};
-
-use super::error::Error;
+use ackline_relink::{self as machine, Attach, Error, Kind};
 
 /// A connection for a driver that has a link's machine in it.
 pub(crate) trait LinkHost: Connection<Kind = Kind, Event: Send> + Send + 'static {
@@ -26,7 +24,7 @@ pub(crate) trait LinkHost: Connection<Kind = Kind, Event: Send> + Send + 'static
 
     /// The limits that a connector is told if it asks; a packet may have so many bytes.
     fn limits(&self, most_packet: u64) -> Vec<Hint> {
-        limits_of(self.machine(), most_packet)
+        self.machine().limits(most_packet)
     }
 
     /// This side gives the link up.
@@ -56,21 +54,6 @@ impl LinkHost for machine::Link {
     }
 }
 
-/// The limits of every link, whether its messages are landed or not.
-pub(super) fn limits_of(machine: &machine::Link, most_packet: u64) -> Vec<Hint> {
-    let config = machine.config();
-    let limits = &config.limits;
-    let most = limits.max_message_bytes.min(limits.max_part_bytes);
-    let by_memory = most_packet.saturating_sub(HEAD_BYTES);
-    vec![
-        Hint::ReceiveWindow(config.receive_window.into()),
-        Hint::MessageBytes(most.min(by_memory)),
-    ]
-}
-
-/// A packet's head, ids and padding, at the most, for a message of one part on one channel.
-const HEAD_BYTES: u64 = 512;
-
 /// Ready once it is so.
 pub(super) fn ready(is_so: bool) -> Poll<()> {
     if is_so {
@@ -82,36 +65,20 @@ pub(super) fn ready(is_so: bool) -> Poll<()> {
 
 /// The end of a link's transport, with offsets that count from the transport's first byte: the handshake took
 /// so many before.
-pub(super) fn counted_from(handshake: u64, end: End<Kind>) -> End<Kind> {
+pub(super) fn counted_from(handshake: u64, mut end: End<Kind>) -> End<Kind> {
+    if let End::Protocol(ProtocolError { offset, .. })
+    | End::Memory { offset, .. }
+    | End::Slow { offset, .. } = &mut end
+    {
+        *offset = offset.saturating_add(handshake);
+    }
+    end
+}
+
+/// The violation that has ended a transport, if it was one.
+pub(super) const fn violation(end: &End<Kind>) -> Option<&Kind> {
     match end {
-        End::Protocol(ProtocolError { kind, offset }) => End::Protocol(ProtocolError {
-            kind,
-            offset: offset.saturating_add(handshake),
-        }),
-        End::Memory {
-            value,
-            limit,
-            option,
-            offset,
-        } => End::Memory {
-            value,
-            limit,
-            option,
-            offset: offset.saturating_add(handshake),
-        },
-        End::Slow {
-            came,
-            seconds,
-            holds,
-            option,
-            offset,
-        } => End::Slow {
-            came,
-            seconds,
-            holds,
-            option,
-            offset: offset.saturating_add(handshake),
-        },
-        other => other,
+        End::Protocol(error) => Some(&error.kind),
+        _ => None,
     }
 }

@@ -1,9 +1,8 @@
 //! A listener for applications: hands out each new link once.
 
 use ackline_link::{Acceptor, AcceptorStats, Budget, Endpoint, ListenSpec};
-use ackline_relink::EndpointConfig;
+use ackline_relink::{EndpointConfig, Error};
 
-use super::error::Error;
 use super::link::Link;
 use super::options::{ListenOptions, endpoint_name};
 use super::registry::{LinkRegistry, LinkRegistryOptions, Told};

@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use ackline_core::{Sequence, UsageError};
-use ackline_relink::{ChannelId, Link};
+use ackline_relink::{ChannelId, Error, Link, Stage};
 
-use super::error::Error;
-use super::receipt::Stage;
 use super::session::{Message, Session};
 
 /// The identity of a message on its link: an earlier channel of the same id may have a message of
@@ -63,7 +61,7 @@ impl Session {
             |machine| machine.consume(now, channel, through),
             |error, machine| {
                 let may = machine.unconsumed(channel);
-                unnamed(error, (channel, false), Some(through), may)
+                Error::unnamed(error, (channel, false), Some(through), may)
             },
         )
     }
@@ -108,7 +106,7 @@ impl Session {
             },
             |error, machine| {
                 let may = machine.undecided(channel);
-                unnamed(error, (channel, true), through, may)
+                Error::unnamed(error, (channel, true), through, may)
             },
         )?;
         self.reach(channel, Stage::Decided(is_commit), decided);
@@ -136,7 +134,7 @@ impl Session {
             },
             |error, machine| {
                 let may = machine.unanswered(channel);
-                unnamed(error, (channel, false), through, may)
+                Error::unnamed(error, (channel, false), through, may)
             },
         )
     }
@@ -152,26 +150,7 @@ impl Session {
         verb: impl FnOnce(&mut Link) -> Result<(), UsageError>,
     ) -> Result<(), Error> {
         self.asked(verb, |error, _| {
-            unnamed(error, (channel, is_own), None, None)
+            Error::unnamed(error, (channel, is_own), None, None)
         })
-    }
-}
-
-/// The error of a refused verb, with the message that was named and the messages that may be named.
-fn unnamed(
-    error: UsageError,
-    (channel, is_own): (&ChannelId, bool),
-    sequence: Option<Sequence>,
-    may: Option<(Sequence, Sequence)>,
-) -> Error {
-    let channel = channel.clone();
-    match error.code {
-        "unknown_channel" => Error::UnknownChannel { channel, is_own },
-        "out_of_range" => Error::OutOfRange {
-            channel,
-            sequence,
-            may,
-        },
-        _ => Error::Usage(error),
     }
 }

@@ -13,15 +13,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ackline_relink::ChannelId;
+use ackline_relink::{ChannelId, Error, Outcome, Reason};
 use tokio::task::JoinSet;
 use tokio::time::timeout as within;
 
-use super::error::Error;
 use super::link::Link;
 use super::options::ConnectOptions;
-use super::receipt::{Outcome, Receipt};
-use super::told::Reason;
+use super::receipt::Receipt;
 
 /// The fate of a transaction that was to be committed.
 #[derive(Debug, Clone)]

@@ -23,17 +23,13 @@ use ackline_core::{Connection as _, ErrorKind as _, ProtocolError};
 use ackline_link::{Admitted, Budget, Driven, End, Link, PeerInfo, Refused, Slot, Stream};
 use ackline_relink::frame::{EndpointBlock, EndpointName};
 use ackline_relink::{
-    self as machine, Attach, Binder, Decision, EndpointConfig, Handshake, HandshakeEvent, Kind,
-    LinkKey, LinkState, ListenerConfig,
+    self as machine, Attach, Binder, Decision, EndpointConfig, Error, Failures, Handshake,
+    HandshakeEvent, KeepOptions, Kind, LinkKey, LinkOptions, LinkState, ListenerConfig, Orphans,
 };
 use tokio::time::timeout;
 
-use super::error::Error;
-use super::failures::Failures;
-use super::link_host::{LinkHost, counted_from, ready};
-use super::orphans::Orphans;
+use super::link_host::{LinkHost, counted_from, ready, violation};
 use super::state::{Carried, Journal, ListenerState, Origin, Restored, epoch_now};
-use ackline_relink::{KeepOptions, LinkOptions};
 
 /// The options of a registry.
 #[derive(Clone)]
@@ -574,7 +570,7 @@ impl<M: LinkHost> LinkRegistry<M> {
         let Some(held) = book.held.get_mut(&key.link_id) else {
             return;
         };
-        if held.failures.count(end, has_resumed) {
+        if held.failures.count(violation(end), has_resumed) {
             drop(book);
             self.lose(
                 key,

@@ -16,17 +16,18 @@ use ackline_core::{
 };
 use ackline_link::Link;
 use ackline_relink::frame::{Acknowledgement, Operation};
-use ackline_relink::{self as machine, Attach, ChannelId, Kind, LinkState};
+use ackline_relink::{
+    self as machine, Attach, ChannelId, Error, Kind, LinkLost, LinkState, Stage, Told,
+    Unacknowledged,
+};
 use bytes::BytesMut;
 
 use self::inbox::Inbox;
 pub use self::inbox::{Decided, Event, Message};
 use self::sent::Sent;
-use super::error::{Error, LinkLost, Unacknowledged};
 use super::interest::{Interest, Wait};
 use super::link_host::LinkHost;
-use super::receipt::{Receipt, Stage};
-use super::told::Told;
+use super::receipt::Receipt;
 
 /// Counters of a link: its traffic, and the messages that it holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -166,7 +167,7 @@ impl Session {
         &mut self,
         verb: impl FnOnce(&mut machine::Link) -> Result<R, UsageError>,
     ) -> Result<R, Error> {
-        self.asked(verb, |error, _| refusal(error))
+        self.asked(verb, |error, _| Error::refused(error))
     }
 
     /// A verb of the machine's, and the error of its refusal.
@@ -515,13 +516,6 @@ impl Connection for Session {
     fn poll_wake(&mut self) -> Option<u64> {
         self.sent.poll_wake()
     }
-}
-
-fn refusal(error: UsageError) -> Error {
-    if error.code == "window_full" {
-        return Error::Blocked;
-    }
-    Error::Usage(error)
 }
 
 const UNKNOWN: &str = "the peer does not know it any more, or its state does not fit";

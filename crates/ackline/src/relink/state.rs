@@ -15,7 +15,6 @@ mod carried;
 #[cfg(feature = "spool")]
 mod landing;
 mod log;
-pub(super) mod record;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,19 +28,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ackline_link::Link;
 use ackline_relink::frame::Role;
 use ackline_relink::{
-    self as machine, Change, ChannelId, EndpointConfig, LinkKey, LinkState, Side,
+    self as machine, Change, ChannelId, EndpointConfig, Error, LinkKey, LinkOptions, LinkState,
+    Side,
 };
 use ackline_spool::{SpoolError, StateDir};
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::error::Error;
 use super::link_host::LinkHost;
-use ackline_relink::LinkOptions;
+pub(crate) use ackline_relink::record::Origin;
+use ackline_relink::record::{self, Record};
 pub(crate) use carried::Carried;
 #[cfg(feature = "spool")]
 pub(crate) use landing::endpoints_in;
 use log::{Kept, Log};
-pub(crate) use record::Origin;
 
 /// The journal of one link.
 pub(crate) struct Journal {
@@ -125,14 +124,14 @@ impl Journal {
         let origin = Origin::decode(&mut first).ok_or_else(damaged)?;
         let (mut changes, mut ends) = (Vec::new(), BTreeMap::new());
         let carried = Carried::default();
-        for mut group in std::iter::once(first).chain(others.iter().map(Vec::as_slice)) {
-            while !group.is_empty() {
-                if let Some((channel, position)) = record::decode_end(&mut group) {
-                    ends.insert(channel, position);
-                } else if let Some(peer) = record::decode_peer(&mut group) {
-                    carried.read(peer);
-                } else {
-                    changes.push(record::decode(&mut group).ok_or_else(damaged)?);
+        for group in std::iter::once(first).chain(others.iter().map(Vec::as_slice)) {
+            for one in record::decode_all(group).ok_or_else(damaged)? {
+                match one {
+                    Record::Change(change) => changes.push(change),
+                    Record::Ended(channel, position) => {
+                        ends.insert(channel, position);
+                    }
+                    Record::Carried(carrier) => carried.read(carrier),
                 }
             }
         }
