@@ -16,6 +16,7 @@
 )]
 
 mod binder;
+mod book;
 mod call_error;
 mod config;
 mod describe;
@@ -36,6 +37,7 @@ mod told;
 
 pub use ackline_core::Payload;
 pub use binder::{Binder, Decision, EndpointConfig};
+pub use book::{Book, Held, Identity, Refusal, Taken};
 pub use call_error::{Error, LinkLost, Unacknowledged};
 pub use config::{
     ConnectorConfig, KeepOptions, LinkConfig, LinkKey, LinkOptions, ListenerConfig, ReceiveOptions,
@@ -51,7 +53,6 @@ pub use link::{
     Attach, CHANNEL_BYTES, Change, Event, FREE_CHANNELS, FREE_OUTCOMES, Link, LinkState, LinkStats,
     OUTCOME_BYTES, Standing,
 };
-pub use orphans::Orphans;
 pub use payload::COPIED_BYTES;
 pub use sent_life::{Outcome, SentLife, SentMessage, Stage};
 pub use told::{Reason, Told};

@@ -16,7 +16,7 @@ struct Orphan {
 
 /// The orphans, oldest first.
 #[derive(Debug, Default)]
-pub struct Orphans {
+pub(crate) struct Orphans {
     by_age: BTreeMap<u64, Orphan>,
     ages: HashMap<u64, u64>,
     /// Orphans of each sender, and those of them that are empty.
@@ -26,7 +26,7 @@ pub struct Orphans {
 
 impl Orphans {
     /// The link has lost its transport, which this sender had opened.
-    pub fn add(&mut self, link_id: u64, sender: Arc<str>, is_empty: bool) {
+    pub(crate) fn add(&mut self, link_id: u64, sender: Arc<str>, is_empty: bool) {
         self.remove(link_id);
         let count = self.counts.entry(Arc::clone(&sender)).or_default();
         count.0 = count.0.saturating_add(1);
@@ -42,7 +42,7 @@ impl Orphans {
     }
 
     /// The link has a transport again, or is gone.
-    pub fn remove(&mut self, link_id: u64) {
+    pub(crate) fn remove(&mut self, link_id: u64) {
         let age = self.ages.remove(&link_id);
         let Some(orphan) = age.and_then(|age| self.by_age.remove(&age)) else {
             return;
@@ -58,13 +58,13 @@ impl Orphans {
 
     /// Whether this sender has as many orphans as it may, of `max_links` in all: a quarter of the links is left
     /// to the others.
-    pub fn is_full(&self, sender: &str, max_links: usize) -> bool {
+    pub(crate) fn is_full(&self, sender: &str, max_links: usize) -> bool {
         let (all, _) = self.counts.get(sender).copied().unwrap_or_default();
         all >= max_links.saturating_sub(max_links / 4)
     }
 
     /// The oldest empty orphan of this sender, if it has more of them than a sixteenth of `max_links`.
-    pub fn surplus(&self, sender: &str, max_links: usize) -> Option<u64> {
+    pub(crate) fn surplus(&self, sender: &str, max_links: usize) -> Option<u64> {
         let (_, empty) = self.counts.get(sender).copied().unwrap_or_default();
         if empty <= max_links / 16 {
             return None;
@@ -73,7 +73,7 @@ impl Orphans {
     }
 
     /// The oldest empty orphan of all.
-    pub fn emptiest(&self) -> Option<u64> {
+    pub(crate) fn emptiest(&self) -> Option<u64> {
         self.oldest_empty(|_| true)
     }
 

@@ -18,7 +18,7 @@ use ackline_relink::{
 };
 use tokio::time::{Instant, sleep, timeout};
 
-use super::link_host::{LinkHost, counted_from, violation};
+use super::link_host::{LinkHost, counted_from, resumes, violation};
 use super::options::{ConnectOptions, endpoint_name};
 use super::session::Session;
 use super::state::{ConnectorState, Origin};
@@ -331,10 +331,6 @@ async fn carry<M: LinkHost>(link: &Link<M>, dialled: Dialled) -> End<Kind> {
     let (io, leftover) = (dialled.driven.io, dialled.driven.leftover);
     let driving = link.attach(io, leftover, move |session, now| session.attach(now, how));
     counted_from(dialled.bytes, driving.await.end)
-}
-
-fn resumes<M: LinkHost>(link: &Link<M>) -> u64 {
-    link.call(|session, _| session.machine().stats().resumes)
 }
 
 /// Messages received, and messages acknowledged as consumed.

@@ -5,7 +5,7 @@ use std::task::Poll;
 use std::time::Instant;
 
 use ackline_core::{Connection, ProtocolError};
-use ackline_link::End;
+use ackline_link::{End, Link};
 use ackline_relink::frame::Hint;
 use ackline_relink::{self as machine, Attach, Error, Kind};
 
@@ -52,6 +52,11 @@ impl LinkHost for machine::Link {
     fn machine_mut(&mut self) -> &mut machine::Link {
         self
     }
+}
+
+/// Transports of the link so far on which its peer resumed it.
+pub(super) fn resumes(link: &Link<impl LinkHost>) -> u64 {
+    link.call(|carrier, _| carrier.machine().stats().resumes)
 }
 
 /// Ready once it is so.

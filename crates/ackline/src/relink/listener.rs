@@ -5,7 +5,7 @@ use ackline_relink::{EndpointConfig, Error};
 
 use super::link::Link;
 use super::options::{ListenOptions, endpoint_name};
-use super::registry::{LinkRegistry, LinkRegistryOptions, Told};
+use super::registry::{LinkRegistry, LinkRegistryOptions, Told, refused};
 use super::session::Session;
 use super::state::ListenerState;
 use super::url::{Target, url_of};
@@ -145,7 +145,7 @@ fn tell(
             }
         }
         Told::Refused(peer, refusal) => {
-            log_refusal(&acceptor.refuse(refusal.of(&peer)));
+            log_refusal(&acceptor.refuse(refused(&refusal, &peer)));
         }
     }
 }

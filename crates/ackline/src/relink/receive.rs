@@ -14,7 +14,7 @@ use super::kept::{SETTLE_EVERY, caught_up, listener_dir, state_error};
 use super::landed::{Landed, link_name};
 use super::layout::MessageLayout;
 use super::options::{PARAMETERS, endpoint_name};
-use super::registry::{LinkRegistry, LinkRegistryOptions, Made, Told};
+use super::registry::{LinkRegistry, LinkRegistryOptions, Made, Told, refused};
 use super::state::{ListenerState, Restored};
 use super::subscribe::subscribe;
 use super::url::{Target, url_of};
@@ -119,7 +119,7 @@ fn tell(shared: Arc<Shared>, links: Links) -> impl Fn(Told<Intake>) + Clone + Se
         }
         Told::Ended(peer, end) => shared.connection_ended(super::SCHEME, &peer, &end),
         Told::Refused(peer, refusal) => {
-            shared.connection_refused(super::SCHEME, refusal.of(&peer));
+            shared.connection_refused(super::SCHEME, refused(&refusal, &peer));
         }
     }
 }
