@@ -15,11 +15,11 @@ use ackline_core::UsageError;
 use ackline_link::{Budget, Link as Driven};
 use ackline_relink::frame::Role;
 use ackline_relink::{self as machine, ChannelId, Error, LinkKey};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use super::connector::{Connected, Connector, Failed};
 use super::interest::Wait;
-use super::link::{Link, Side};
+use super::link::{Link, Side, within};
 use super::link_host::LinkHost as _;
 use super::options::ConnectOptions;
 use super::receipt::Receipt;
@@ -44,7 +44,6 @@ impl Link {
         else {
             return Err(NOT_CONNECTOR.into());
         };
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let handing = async {
             loop {
                 if let Some(changes) = self.handed_over().await? {
@@ -52,12 +51,7 @@ impl Link {
                 }
             }
         };
-        let changes = match deadline {
-            None => handing.await,
-            Some(deadline) => timeout_at(deadline, handing)
-                .await
-                .unwrap_or(Err(Error::Timeout)),
-        }?;
+        let changes = within(timeout, handing).await?;
         running.abort();
         self.driven().abort();
         Ok(encode(origin, &changes))
@@ -106,8 +100,7 @@ impl Link {
     /// one that was kept, so that an application can go on with the next. A channel that is closed begins
     /// again at 0, and so does a new link, which has another [key](Self::key).
     pub fn last_receipt(&self, channel: &ChannelId) -> Option<Receipt> {
-        self.driven()
-            .call(|session, _| session.last_receipt(channel))
+        self.call(|session, _| session.last_receipt(channel))
     }
 
     /// Goes on with a link that another process has handed over.

@@ -28,7 +28,7 @@ use ackline_relink::{Attach, ChannelId, Event, Kind, Link, LinkState, Payload};
 use bytes::BytesMut;
 
 use super::kept::most_staged;
-use super::link_host::LinkHost;
+use super::link_host::{LinkHost, as_machine};
 use super::staged::{MESSAGE_BYTES, Over, Staged, to_u64};
 use crate::ingest::Landable;
 use crate::runs::{OneRun, Runs};
@@ -368,6 +368,8 @@ impl Connection for Intake {
     type Event = Run;
     type Kind = Kind;
 
+    as_machine!(|it, now| it.take(now));
+
     fn receive(&mut self, now: Instant, input: &mut BytesMut) -> Result<Need, ProtocolError<Kind>> {
         if let Some(fault) = &self.fault {
             return Err(fault.clone());
@@ -394,12 +396,6 @@ impl Connection for Intake {
         }
     }
 
-    fn receive_eof(&mut self, now: Instant) -> Result<(), ProtocolError<Kind>> {
-        let ended = self.link.receive_eof(now);
-        self.take(now);
-        ended
-    }
-
     fn poll_event(&mut self) -> Option<Run> {
         if !self.is_known {
             return None;
@@ -416,25 +412,6 @@ impl Connection for Intake {
         })?;
         run.token = token;
         Some(run)
-    }
-
-    fn poll_transmit(&mut self, now: Instant, out: &mut SendQueue) {
-        self.link.poll_transmit(now, out);
-        self.take(now);
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.link.poll_timeout()
-    }
-
-    fn handle_timeout(&mut self, now: Instant) -> Result<(), ProtocolError<Kind>> {
-        let handled = self.link.handle_timeout(now);
-        self.take(now);
-        handled
-    }
-
-    fn reading(&mut self, now: Instant, on: bool) {
-        self.link.reading(now, on);
     }
 
     fn lifecycle(&self) -> Lifecycle {
@@ -457,21 +434,9 @@ impl Connection for Intake {
             .saturating_add(self.staged.refused_bytes())
     }
 
-    fn finished(&self) -> u64 {
-        self.link.finished()
-    }
-
     fn complete_bytes(&self) -> usize {
         let known = self.staged.refused_bytes();
         self.held_bytes().saturating_sub(known)
-    }
-
-    fn step_bytes(&self) -> usize {
-        self.link.step_bytes()
-    }
-
-    fn stall_timeouts(&self) -> StallTimeouts {
-        self.link.stall_timeouts()
     }
 
     fn detached(&mut self, now: Instant) -> bool {

@@ -18,9 +18,7 @@ pub(crate) trait LinkHost: Connection<Kind = Kind, Event: Send> + Send + 'static
     fn machine_mut(&mut self) -> &mut machine::Link;
 
     /// There is a new transport.
-    fn attach(&mut self, now: Instant, how: Attach) {
-        self.machine_mut().attach(now, how);
-    }
+    fn attach(&mut self, now: Instant, how: Attach);
 
     /// The limits that a connector is told if it asks; a packet may have so many bytes.
     fn limits(&self, most_packet: u64) -> Vec<Hint> {
@@ -34,23 +32,11 @@ pub(crate) trait LinkHost: Connection<Kind = Kind, Event: Send> + Send + 'static
     }
 
     /// The changes that were taken are in the journal.
-    fn journaled(&mut self, now: Instant) {
-        self.machine_mut().journaled(now);
-    }
+    fn journaled(&mut self, now: Instant);
 
     /// The link cannot be kept any more; it is ended for this process.
     fn fail(&mut self, error: Error) {
         let _ = error;
-    }
-}
-
-impl LinkHost for machine::Link {
-    fn machine(&self) -> &machine::Link {
-        self
-    }
-
-    fn machine_mut(&mut self) -> &mut machine::Link {
-        self
     }
 }
 
@@ -87,3 +73,50 @@ pub(super) const fn violation(end: &End<Kind>) -> Option<&Kind> {
         _ => None,
     }
 }
+
+/// The methods of a [`Connection`] that are those of the machine in it, after which the machine's
+/// events are taken.
+macro_rules! as_machine {
+    (|$it:ident, $now:ident| $take:expr) => {
+        fn receive_eof(&mut self, now: Instant) -> Result<(), ProtocolError<Kind>> {
+            let ended = self.machine_mut().receive_eof(now);
+            let ($it, $now) = (&mut *self, now);
+            $take;
+            ended
+        }
+
+        fn poll_transmit(&mut self, now: Instant, out: &mut SendQueue) {
+            self.machine_mut().poll_transmit(now, out);
+            let ($it, $now) = (&mut *self, now);
+            $take;
+        }
+
+        fn poll_timeout(&self) -> Option<Instant> {
+            self.machine().poll_timeout()
+        }
+
+        fn handle_timeout(&mut self, now: Instant) -> Result<(), ProtocolError<Kind>> {
+            let handled = self.machine_mut().handle_timeout(now);
+            let ($it, $now) = (&mut *self, now);
+            $take;
+            handled
+        }
+
+        fn reading(&mut self, now: Instant, on: bool) {
+            self.machine_mut().reading(now, on);
+        }
+
+        fn finished(&self) -> u64 {
+            self.machine().finished()
+        }
+
+        fn step_bytes(&self) -> usize {
+            self.machine().step_bytes()
+        }
+
+        fn stall_timeouts(&self) -> StallTimeouts {
+            self.machine().stall_timeouts()
+        }
+    };
+}
+pub(super) use as_machine;

@@ -96,14 +96,13 @@ impl Session {
         is_commit: bool,
         through: Option<Sequence>,
     ) -> Result<Sequence, Error> {
+        let verb = if is_commit {
+            Link::commit
+        } else {
+            Link::rollback
+        };
         let decided = self.asked(
-            |machine| {
-                if is_commit {
-                    machine.commit(now, channel, through)
-                } else {
-                    machine.rollback(now, channel, through)
-                }
-            },
+            |machine| verb(machine, now, channel, through),
             |error, machine| {
                 let may = machine.undecided(channel);
                 Error::unnamed(error, (channel, true), through, may)
@@ -124,14 +123,13 @@ impl Session {
         is_committed: bool,
         through: Option<Sequence>,
     ) -> Result<Sequence, Error> {
+        let verb = if is_committed {
+            Link::committed
+        } else {
+            Link::uncommitted
+        };
         self.asked(
-            |machine| {
-                if is_committed {
-                    machine.committed(now, channel, through)
-                } else {
-                    machine.uncommitted(now, channel, through)
-                }
-            },
+            |machine| verb(machine, now, channel, through),
             |error, machine| {
                 let may = machine.unanswered(channel);
                 Error::unnamed(error, (channel, false), through, may)

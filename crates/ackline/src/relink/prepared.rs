@@ -108,7 +108,7 @@ fn commit(link: &Link) -> Result<Vec<Receipt>, Error> {
 
 /// The own channels with the last message of each.
 fn undecided(link: &Link) -> Vec<(ChannelId, Receipt)> {
-    let channels: Vec<ChannelId> = link.driven().call(|session, _| {
+    let channels: Vec<ChannelId> = link.call(|session, _| {
         let channels = session.machine().channels();
         channels.map(|(channel, _)| channel.clone()).collect()
     });

@@ -26,7 +26,7 @@ use self::inbox::Inbox;
 pub use self::inbox::{Decided, Event, Message};
 use self::sent::Sent;
 use super::interest::{Interest, Wait};
-use super::link_host::LinkHost;
+use super::link_host::{LinkHost, as_machine};
 use super::receipt::Receipt;
 
 /// Counters of a link: its traffic, and the messages that it holds.
@@ -437,6 +437,8 @@ impl Connection for Session {
     type Event = std::convert::Infallible;
     type Kind = Kind;
 
+    as_machine!(|it, _now| it.take());
+
     fn receive(&mut self, now: Instant, input: &mut BytesMut) -> Result<Need, ProtocolError<Kind>> {
         loop {
             if self.inbox.is_full(self.machine.key()) {
@@ -451,33 +453,8 @@ impl Connection for Session {
         }
     }
 
-    fn receive_eof(&mut self, now: Instant) -> Result<(), ProtocolError<Kind>> {
-        let ended = self.machine.receive_eof(now);
-        self.take();
-        ended
-    }
-
     fn poll_event(&mut self) -> Option<Self::Event> {
         None
-    }
-
-    fn poll_transmit(&mut self, now: Instant, out: &mut SendQueue) {
-        self.machine.poll_transmit(now, out);
-        self.take();
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.machine.poll_timeout()
-    }
-
-    fn handle_timeout(&mut self, now: Instant) -> Result<(), ProtocolError<Kind>> {
-        let handled = self.machine.handle_timeout(now);
-        self.take();
-        handled
-    }
-
-    fn reading(&mut self, now: Instant, on: bool) {
-        self.machine.reading(now, on);
     }
 
     fn lifecycle(&self) -> Lifecycle {
@@ -489,20 +466,8 @@ impl Connection for Session {
         self.machine.held_bytes().saturating_add(inbox)
     }
 
-    fn finished(&self) -> u64 {
-        self.machine.finished()
-    }
-
     fn complete_bytes(&self) -> usize {
         self.held_bytes()
-    }
-
-    fn step_bytes(&self) -> usize {
-        self.machine.step_bytes()
-    }
-
-    fn stall_timeouts(&self) -> StallTimeouts {
-        self.machine.stall_timeouts()
     }
 
     fn detached(&mut self, now: Instant) -> bool {
