@@ -45,6 +45,16 @@ impl fmt::Display for Reason {
     }
 }
 
+impl Reason {
+    /// Returns the hint that tells it.
+    pub const fn hint(self) -> Hint {
+        match self {
+            Self::OverLink(bytes) => Hint::OverLink(bytes),
+            Self::OverAll(bytes) => Hint::OverAll(bytes),
+        }
+    }
+}
+
 impl Told {
     /// Notes a hint of the listener.
     pub fn hear(&mut self, hint: Hint) {

@@ -24,12 +24,12 @@ use ackline_core::{
 };
 use ackline_link::Budget;
 use ackline_relink::frame::{Hint, Operation};
-use ackline_relink::{Attach, ChannelId, Event, Kind, Link, LinkState, Payload};
+use ackline_relink::{Attach, ChannelId, Event, Kind, Link, LinkState, Payload, Reason};
 use bytes::BytesMut;
 
 use super::kept::most_staged;
 use super::link_host::{LinkHost, as_machine};
-use super::staged::{MESSAGE_BYTES, Over, Staged, to_u64};
+use super::staged::{MESSAGE_BYTES, Staged, to_u64};
 use crate::ingest::Landable;
 use crate::runs::{OneRun, Runs};
 
@@ -60,7 +60,7 @@ pub(super) struct NoRoom {
     /// Bytes that those messages would cost.
     pub(super) bytes: usize,
     /// The limit that they met.
-    pub(super) over: Over,
+    pub(super) over: Reason,
 }
 
 impl Run {
@@ -230,7 +230,9 @@ impl Intake {
             self.let_go = self.let_go.saturating_add(taken.bytes);
             run.let_go = taken.bytes.saturating_add(refused_bytes);
             let messages = taken.payloads.len().saturating_add(refused);
-            let over = taken.over.unwrap_or(Over::Link(self.staged.most()));
+            let over = taken
+                .over
+                .unwrap_or(Reason::OverLink(to_u64(self.staged.most())));
             run.no_room = is_commit.then(|| NoRoom {
                 messages,
                 bytes: run

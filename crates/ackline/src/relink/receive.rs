@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ackline_link::{BoundListener, Link};
 use ackline_relink::EndpointConfig;
-use ackline_spool::{Access, Spool, Writer};
+use ackline_spool::Writer;
 
 use super::ingest::MessageIngest;
 use super::intake::Intake;
@@ -170,10 +170,6 @@ fn kept(
     let dir = listener_dir(spool, urls, options)?;
     let opened = ListenerState::open(&dir, endpoints, &options.relink.link);
     let (state, links) = opened.map_err(state_error)?;
-    let landed = Arc::new(Landed::open(&dir, writer.clone()));
-    let access = Access {
-        group: options.writer.group,
-    };
-    let links = caught_up(links, &landed, &Spool::open_with(spool, access)?)?;
+    let (landed, links) = caught_up((spool, writer), &dir, links, options)?;
     Ok((Arc::clone(&landed), state.landing(landed), links))
 }

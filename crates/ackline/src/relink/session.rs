@@ -371,17 +371,21 @@ impl Session {
     }
 
     fn lost(&self) -> LinkLost {
-        let unacknowledged = self.machine.unacknowledged();
         LinkLost {
             reason: self.reason.clone().unwrap_or_else(|| UNKNOWN.into()),
-            unacknowledged: unacknowledged
-                .map(|(channel, sequence, payload)| Unacknowledged {
-                    channel: channel.clone(),
-                    sequence,
-                    payload: payload.clone(),
-                })
-                .collect(),
+            unacknowledged: self.unacknowledged(),
         }
+    }
+
+    /// Messages sent and not acknowledged as consumed.
+    pub fn unacknowledged(&self) -> Vec<Unacknowledged> {
+        let waiting = self.machine.unacknowledged();
+        let each = waiting.map(|(channel, sequence, payload)| Unacknowledged {
+            channel: channel.clone(),
+            sequence,
+            payload: payload.clone(),
+        });
+        each.collect()
     }
 
     fn end(&mut self, why: Error) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use ackline_link::tls::TlsOptions;
 use ackline_link::{Backoff, CLOSE_DEADLINE, End, Jitter, Link, PeerInfo};
 use ackline_relink::{self as machine, Kind, LinkKey};
-use ackline_spool::{Access, Spool, Writer};
+use ackline_spool::Writer;
 use tokio::task::JoinHandle;
 
 use super::connector::{Connector, Dialled, Failed};
@@ -103,12 +103,8 @@ fn open(
     let dir = connector_dir(spool, url, options)?;
     let opened = ConnectorState::open(&dir, &connector.origin(), &options.relink.link);
     let (state, restored) = opened.map_err(state_error)?;
-    let landed = Arc::new(Landed::open(&dir, writer.clone()));
-    let access = Access {
-        group: options.writer.group,
-    };
-    let spool = Spool::open_with(spool, access)?;
-    let mut links = caught_up(restored.into_iter().collect(), &landed, &spool)?;
+    let links = restored.into_iter().collect();
+    let (landed, mut links) = caught_up((spool, writer), &dir, links, options)?;
     Ok((Kept { state, landed }, links.pop()))
 }
 
