@@ -10,6 +10,8 @@
 //!
 //! The newest transport of a link wins, in the order of the decisions. The [`Binder`] decides which link a connector
 //! gets.
+//!
+//! Its rules: R-REL-36.
 
 use std::collections::HashMap;
 use std::sync::Arc;

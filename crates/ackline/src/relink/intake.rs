@@ -64,6 +64,20 @@ pub(super) struct NoRoom {
 }
 
 impl Run {
+    fn new(channel: ChannelId, through: Sequence) -> Self {
+        Self {
+            token: 0,
+            channel,
+            first: through,
+            payloads: Vec::new(),
+            bytes: 0,
+            no_room: None,
+            through,
+            decision: None,
+            let_go: 0,
+        }
+    }
+
     /// The run behind this one, decided alike.
     fn append(&mut self, mut next: Self) {
         self.payloads.append(&mut next.payloads);
@@ -181,17 +195,10 @@ impl Intake {
             run.through = sequence;
             return;
         }
-        self.runs.push(Run {
-            token: 0,
-            channel,
-            first: sequence,
-            payloads: vec![payload],
-            bytes,
-            no_room: None,
-            through: sequence,
-            decision: None,
-            let_go: 0,
-        });
+        let mut run = Run::new(channel, sequence);
+        run.payloads.push(payload);
+        run.bytes = bytes;
+        self.runs.push(run);
     }
 
     fn stage(&mut self, channel: ChannelId, sequence: Sequence, payload: Payload) {
@@ -209,17 +216,8 @@ impl Intake {
         let taken = self.staged.take(&channel, through);
         let (refused, refused_bytes) = taken.refused;
         let is_commit = operation == Operation::Commit;
-        let mut run = Run {
-            token: 0,
-            channel,
-            first: through,
-            payloads: Vec::new(),
-            bytes: 0,
-            no_room: None,
-            through,
-            decision: Some(operation),
-            let_go: 0,
-        };
+        let mut run = Run::new(channel, through);
+        run.decision = Some(operation);
         if is_commit && refused == 0 {
             self.runs.charge(taken.payloads.len(), taken.bytes);
             run.first = taken.first.unwrap_or(through);

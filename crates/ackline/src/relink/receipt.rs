@@ -97,9 +97,8 @@ impl Receipt {
     /// # Errors
     /// [`Error::Lost`], [`Error::Closed`] or [`Error::ChannelClosed`] came first.
     pub async fn received(&self) -> Result<(), Error> {
-        let number = self.message.number;
-        let is_there = move |state: &SentLife| state.is_received(number).then_some(Ok(()));
-        self.progress.until(self.progress.wait(), is_there).await
+        self.reached(|life, number| life.is_received(number).then_some(Ok(())))
+            .await
     }
 
     /// Waits until the peer has consumed it.
@@ -107,9 +106,8 @@ impl Receipt {
     /// # Errors
     /// As [`received`](Self::received).
     pub async fn consumed(&self) -> Result<(), Error> {
-        let number = self.message.number;
-        let is_there = move |state: &SentLife| state.is_consumed(number).then_some(Ok(()));
-        self.progress.until(self.progress.wait(), is_there).await
+        self.reached(|life, number| life.is_consumed(number).then_some(Ok(())))
+            .await
     }
 
     /// Waits until its transaction is over.
@@ -117,8 +115,14 @@ impl Receipt {
     /// # Errors
     /// As [`received`](Self::received); [`Error::Forgotten`] long afterwards.
     pub async fn committed(&self) -> Result<Outcome, Error> {
-        let number = self.message.number;
-        let is_there = move |state: &SentLife| state.outcome(number);
+        self.reached(SentLife::outcome).await
+    }
+
+    async fn reached<R>(
+        &self,
+        is_there: impl Fn(&SentLife, u64) -> Option<Result<R, Error>>,
+    ) -> Result<R, Error> {
+        let is_there = |life: &SentLife| is_there(life, self.message.number);
         self.progress.until(self.progress.wait(), is_there).await
     }
 }

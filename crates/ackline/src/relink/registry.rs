@@ -3,8 +3,6 @@
 //!
 //! The [`Book`] decides which link a transport gets, and which one goes when there are too many. Here its links are
 //! driven: a transport that is decided on later begins later, and an orphan is lost in time.
-//!
-//! Its rules: R-REL-36.
 
 mod admission;
 
