@@ -40,7 +40,7 @@ pub struct SentMessage {
     pub change: u64,
 }
 
-/// A stage of a message, which an acknowledgement or a decision reaches.
+/// The stage of a message that an acknowledgement or a decision confirms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// The peer has it.
@@ -213,7 +213,7 @@ impl SentLife {
     }
 }
 
-/// Which of two ways each message went, run by run.
+/// The way of each message, one of two, run by run.
 #[derive(Debug, Default)]
 struct Ways {
     /// The last number of each run, and its way.
