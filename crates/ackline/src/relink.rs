@@ -19,8 +19,6 @@
 //! ```
 
 mod connector;
-mod error;
-mod failures;
 #[cfg(feature = "spool")]
 mod found;
 mod handover;
@@ -40,7 +38,6 @@ mod link_host;
 mod listener;
 mod naming;
 mod options;
-mod orphans;
 mod prepared;
 mod receipt;
 #[cfg(feature = "spool")]
@@ -52,15 +49,14 @@ mod staged;
 mod state;
 #[cfg(feature = "spool")]
 mod subscribe;
-mod told;
 mod url;
 
 pub use ackline_relink::frame::{EndpointName, MESSAGE_BYTES, Parameters};
 pub use ackline_relink::{
-    ChannelId, EndpointConfig, KeepOptions, Kind, Limits, LinkConfig, LinkKey, LinkOptions,
-    LinkStats, Payload, ReceiveOptions as RelinkOptions, ReconnectOptions,
+    ChannelId, EndpointConfig, Error, KeepOptions, Kind, Limits, LinkConfig, LinkKey, LinkLost,
+    LinkOptions, LinkStats, Outcome, Payload, Reason, ReceiveOptions as RelinkOptions,
+    ReconnectOptions, Told, Unacknowledged,
 };
-pub use error::{Error, LinkLost, Unacknowledged};
 pub use handover::state_key;
 #[cfg(feature = "spool")]
 pub use ingest::MessageIngest;
@@ -74,11 +70,10 @@ pub use listener::Listener;
 pub use naming::{Mark, Marks};
 pub use options::{ConnectOptions, ListenOptions, PARAMETERS};
 pub use prepared::{Fate, GOODBYE, commit_all, roll_back, roll_back_all};
-pub use receipt::{Outcome, Receipt, Receipts};
+pub use receipt::{Receipt, Receipts};
 #[cfg(feature = "spool")]
 pub(crate) use receive::PROTOCOL;
 pub use session::{Decided, Event, Message, Ping, Session, Stats};
-pub use told::{Reason, Told};
 pub use url::{Target, Wanted};
 
 /// The scheme of URLs, also with `+tls` and `+unix`.

@@ -16,9 +16,12 @@
 )]
 
 mod binder;
+mod book;
+mod call_error;
 mod config;
 mod describe;
 mod error;
+mod failures;
 pub mod frame;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -26,16 +29,23 @@ mod handshake;
 mod id;
 mod limits;
 mod link;
+mod orphans;
 pub mod payload;
+pub mod record;
+mod sent_life;
+mod told;
 
 pub use ackline_core::Payload;
 pub use binder::{Binder, Decision, EndpointConfig};
+pub use book::{Book, Held, Identity, Refusal, Taken};
+pub use call_error::{Error, LinkLost, Unacknowledged};
 pub use config::{
     ConnectorConfig, KeepOptions, LinkConfig, LinkKey, LinkOptions, ListenerConfig, ReceiveOptions,
     ReconnectOptions, Side, StartChannel,
 };
 pub use describe::Description;
 pub use error::Kind;
+pub use failures::Failures;
 pub use handshake::{Handshake, HandshakeEvent};
 pub use id::ChannelId;
 pub use limits::{Limits, TARGET_BYTES};
@@ -44,3 +54,5 @@ pub use link::{
     OUTCOME_BYTES, Standing,
 };
 pub use payload::COPIED_BYTES;
+pub use sent_life::{Outcome, SentLife, SentMessage, Stage};
+pub use told::{Reason, Told};

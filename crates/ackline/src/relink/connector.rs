@@ -13,16 +13,15 @@ use ackline_core::Connection as _;
 use ackline_link::{Address, Backoff, Budget, Driven, End, Endpoint, Jitter, Link, Stream};
 use ackline_relink::frame::Role;
 use ackline_relink::{
-    self as machine, Attach, ConnectorConfig, Handshake, HandshakeEvent, Kind, LinkKey,
+    self as machine, Attach, ConnectorConfig, Error, Failures, Handshake, HandshakeEvent, Kind,
+    LinkKey,
 };
 use tokio::time::{Instant, sleep, timeout};
 
-use super::error::Error;
-use super::failures::Failures;
-use super::link_host::{LinkHost, counted_from};
+use super::link_host::{LinkHost, counted_from, resumes, violation};
 use super::options::{ConnectOptions, endpoint_name};
 use super::session::Session;
-use super::state::{ConnectorState, Origin};
+use super::state::{ConnectorState, Origin, Restored};
 use super::url::Target;
 
 /// The maker of a link's transports.
@@ -54,6 +53,15 @@ pub(super) struct Dialled {
 pub(super) enum Failed {
     Lost(&'static str),
     Passing(Error),
+}
+
+impl From<Failed> for Error {
+    fn from(failed: Failed) -> Self {
+        match failed {
+            Failed::Lost(reason) => Self::Connect(reason.into()),
+            Failed::Passing(error) => error,
+        }
+    }
 }
 
 impl Connector {
@@ -144,16 +152,14 @@ impl Connector {
             }),
             (_, End::Eof | End::Closed) => {
                 let name = &self.config.endpoint_name;
-                let parameters = self.config.parameters.named();
-                let parameters = parameters
-                    .iter()
-                    .map(|(name, value)| format!("{name}={value}"));
-                let parameters: Vec<_> = parameters.collect();
+                let named = self.config.parameters.named().into_iter();
+                let named = named.map(|(name, value)| format!("{name}={value}"));
+                let named: Vec<_> = named.collect();
                 Err(failed(format!(
                     "{endpoint} ended the handshake: it has no endpoint {:?}, or other channel id sizes or \
                      transactions there than {}",
                     name.as_str(),
-                    parameters.join(", ")
+                    named.join(", ")
                 )))
             }
             (_, end) => Err(failed(format!("{endpoint}: {end}"))),
@@ -220,7 +226,7 @@ impl Connector {
             let endpoint = &self.endpoint;
             tracing::debug!(code = "relink.disconnected", %endpoint, why = %end, "the transport is gone");
             let has_worked = is_new || resumes(&link) > before.0;
-            if failures.count(&end, has_worked) {
+            if failures.count(violation(&end), has_worked) {
                 return lose(&link, "it failed in the same way at three resumes in a row");
             }
             // One that ends soon with nothing done is no reason to hurry: the listener may refuse the very
@@ -288,37 +294,26 @@ pub(super) async fn connect(
         let (held, found) = ConnectorState::open(dir, &connector.origin(), &options.link)?;
         (state, restored) = (Some(Arc::new(held)), found);
     }
-    if let Some(mut restored) = restored {
-        restored.machine.share(budget.quota());
-        restored.machine = connector.asking(restored.machine);
-        let session = Session::new(restored.machine, options.link.send_bytes);
-        let link = Link::with_budget(session, budget);
-        restored.journal.keep(link.clone());
-        return Ok(Connected {
-            link,
-            state,
-            connector,
-            first: None,
-        });
-    }
-    let first = match connector.first(None).await {
-        Ok(dialled) => dialled,
-        Err(Failed::Lost(reason)) => return Err(Error::Connect(reason.into())),
-        Err(Failed::Passing(error)) => return Err(error),
+    let (mut machine, journal, first) = if let Some(Restored { machine, journal }) = restored {
+        (connector.asking(machine), Some(journal), None)
+    } else {
+        let first = connector.first(None).await?;
+        let journal = state
+            .as_ref()
+            .map(|state| state.journal(first.key, connector.origin()));
+        let machine = connector.machine(&first, state.is_some());
+        (machine, journal, Some(first))
     };
-    let mut machine = connector.machine(&first, state.is_some());
     machine.share(budget.quota());
     let link = Link::with_budget(Session::new(machine, options.link.send_bytes), budget);
-    if let Some(state) = &state {
-        state
-            .journal(first.key, connector.origin())
-            .keep(link.clone());
+    if let Some(journal) = journal {
+        journal.keep(link.clone());
     }
     Ok(Connected {
         link,
         state,
         connector,
-        first: Some(first),
+        first,
     })
 }
 
@@ -332,10 +327,6 @@ async fn carry<M: LinkHost>(link: &Link<M>, dialled: Dialled) -> End<Kind> {
     let (io, leftover) = (dialled.driven.io, dialled.driven.leftover);
     let driving = link.attach(io, leftover, move |session, now| session.attach(now, how));
     counted_from(dialled.bytes, driving.await.end)
-}
-
-fn resumes<M: LinkHost>(link: &Link<M>) -> u64 {
-    link.call(|session, _| session.machine().stats().resumes)
 }
 
 /// Messages received, and messages acknowledged as consumed.

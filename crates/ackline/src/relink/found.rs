@@ -3,10 +3,9 @@
 use std::collections::HashMap;
 
 use ackline_core::Sequence;
-use ackline_relink::{self as machine, Change, ChannelId};
+use ackline_relink::{self as machine, Change, ChannelId, Error};
 use ackline_spool::Spool;
 
-use super::error::Error;
 use super::landed::link_name;
 use super::state::Restored;
 

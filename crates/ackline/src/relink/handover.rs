@@ -14,19 +14,17 @@ use std::time::Duration;
 use ackline_core::UsageError;
 use ackline_link::{Budget, Link as Driven};
 use ackline_relink::frame::Role;
-use ackline_relink::{self as machine, ChannelId, LinkKey};
-use tokio::time::{Instant, timeout_at};
+use ackline_relink::{self as machine, ChannelId, Error, LinkKey};
+use tokio::time::Instant;
 
 use super::connector::{Connected, Connector, Failed};
-use super::error::Error;
 use super::interest::Wait;
-use super::link::{Link, Side};
+use super::link::{Link, Side, within};
 use super::link_host::LinkHost as _;
 use super::options::ConnectOptions;
 use super::receipt::Receipt;
 use super::session::Session;
-use super::state::Origin;
-use super::state::record;
+use ackline_relink::record::{self, Origin, Record};
 
 impl Link {
     /// Lets the link go so that another process can go on with it: its state, a few dozen bytes for each open
@@ -46,7 +44,6 @@ impl Link {
         else {
             return Err(NOT_CONNECTOR.into());
         };
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let handing = async {
             loop {
                 if let Some(changes) = self.handed_over().await? {
@@ -54,12 +51,7 @@ impl Link {
                 }
             }
         };
-        let changes = match deadline {
-            None => handing.await,
-            Some(deadline) => timeout_at(deadline, handing)
-                .await
-                .unwrap_or(Err(Error::Timeout)),
-        }?;
+        let changes = within(timeout, handing).await?;
         running.abort();
         self.driven().abort();
         Ok(encode(origin, &changes))
@@ -108,8 +100,7 @@ impl Link {
     /// one that was kept, so that an application can go on with the next. A channel that is closed begins
     /// again at 0, and so does a new link, which has another [key](Self::key).
     pub fn last_receipt(&self, channel: &ChannelId) -> Option<Receipt> {
-        self.driven()
-            .call(|session, _| session.last_receipt(channel))
+        self.call(|session, _| session.last_receipt(channel))
     }
 
     /// Goes on with a link that another process has handed over.
@@ -197,11 +188,12 @@ fn decode(state: &[u8]) -> Result<(Origin, Vec<machine::Change>), Error> {
     let (front, _) = whole.ok_or(WRONG_STATE)?;
     let mut input = front.get(MAGIC.len()..).unwrap_or_default();
     let origin = Origin::decode(&mut input).ok_or(WRONG_STATE)?;
-    let mut changes = Vec::new();
-    while !input.is_empty() {
-        changes.push(record::decode(&mut input).ok_or(WRONG_STATE)?);
-    }
-    Ok((origin, changes))
+    let records = record::decode_all(input).ok_or(WRONG_STATE)?.into_iter();
+    let changes = records.map(|record| match record {
+        Record::Change(change) => Ok(change),
+        _ => Err(WRONG_STATE.into()),
+    });
+    Ok((origin, changes.collect::<Result<_, Error>>()?))
 }
 
 /// The head of a state, with the version of the bytes behind it.

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use ackline_core::LimitHit;
 use ackline_link::{PeerInfo, Refused};
+use ackline_relink::Reason;
 use ackline_spool::Block;
 
 use super::intake::{Intake, NoRoom, Run};
 use super::layout::{NAME, Packets};
-use super::staged::{Over, PART, PART_OF_ALL, to_u64};
+use super::staged::{PART, PART_OF_ALL, to_u64};
 use crate::ingest::{self, Batch, Ingest, Ready};
 use crate::repeats::Judge;
 
@@ -54,18 +55,17 @@ fn told(run: &Run, peer: &PeerInfo, link: &Arc<str>) -> Option<Refused> {
         over,
     } = run.no_room?;
     let (limit, why) = match over {
-        Over::Link(limit) => {
-            let why =
-                format!("undecided messages of a link may take {limit} bytes, {PART} of --memory");
-            (to_u64(limit), why)
-        }
-        Over::All(limit) => {
-            let why = format!(
+        Reason::OverLink(limit) => (
+            limit,
+            format!("undecided messages of a link may take {limit} bytes, {PART} of --memory"),
+        ),
+        Reason::OverAll(limit) => (
+            limit,
+            format!(
                 "undecided messages of all links may take {PART_OF_ALL} of --memory, and those of one link half \
                  of the part that the others leave: {limit} bytes"
-            );
-            (limit, why)
-        }
+            ),
+        ),
     };
     let message = format!(
         "link {link}, channel {}: a transaction of {messages} messages with {bytes} bytes is answered as \

@@ -24,12 +24,12 @@ use ackline_core::{
 };
 use ackline_link::Budget;
 use ackline_relink::frame::{Hint, Operation};
-use ackline_relink::{Attach, ChannelId, Event, Kind, Link, LinkState, Payload};
+use ackline_relink::{Attach, ChannelId, Event, Kind, Link, LinkState, Payload, Reason};
 use bytes::BytesMut;
 
 use super::kept::most_staged;
-use super::link_host::{LinkHost, limits_of};
-use super::staged::{MESSAGE_BYTES, Over, Staged, to_u64};
+use super::link_host::{LinkHost, as_machine};
+use super::staged::{MESSAGE_BYTES, Staged, to_u64};
 use crate::ingest::Landable;
 use crate::runs::{OneRun, Runs};
 
@@ -60,10 +60,24 @@ pub(super) struct NoRoom {
     /// Bytes that those messages would cost.
     pub(super) bytes: usize,
     /// The limit that they met.
-    pub(super) over: Over,
+    pub(super) over: Reason,
 }
 
 impl Run {
+    fn new(channel: ChannelId, through: Sequence) -> Self {
+        Self {
+            token: 0,
+            channel,
+            first: through,
+            payloads: Vec::new(),
+            bytes: 0,
+            no_room: None,
+            through,
+            decision: None,
+            let_go: 0,
+        }
+    }
+
     /// The run behind this one, decided alike.
     fn append(&mut self, mut next: Self) {
         self.payloads.append(&mut next.payloads);
@@ -181,17 +195,10 @@ impl Intake {
             run.through = sequence;
             return;
         }
-        self.runs.push(Run {
-            token: 0,
-            channel,
-            first: sequence,
-            payloads: vec![payload],
-            bytes,
-            no_room: None,
-            through: sequence,
-            decision: None,
-            let_go: 0,
-        });
+        let mut run = Run::new(channel, sequence);
+        run.payloads.push(payload);
+        run.bytes = bytes;
+        self.runs.push(run);
     }
 
     fn stage(&mut self, channel: ChannelId, sequence: Sequence, payload: Payload) {
@@ -209,17 +216,8 @@ impl Intake {
         let taken = self.staged.take(&channel, through);
         let (refused, refused_bytes) = taken.refused;
         let is_commit = operation == Operation::Commit;
-        let mut run = Run {
-            token: 0,
-            channel,
-            first: through,
-            payloads: Vec::new(),
-            bytes: 0,
-            no_room: None,
-            through,
-            decision: Some(operation),
-            let_go: 0,
-        };
+        let mut run = Run::new(channel, through);
+        run.decision = Some(operation);
         if is_commit && refused == 0 {
             self.runs.charge(taken.payloads.len(), taken.bytes);
             run.first = taken.first.unwrap_or(through);
@@ -230,7 +228,9 @@ impl Intake {
             self.let_go = self.let_go.saturating_add(taken.bytes);
             run.let_go = taken.bytes.saturating_add(refused_bytes);
             let messages = taken.payloads.len().saturating_add(refused);
-            let over = taken.over.unwrap_or(Over::Link(self.staged.most()));
+            let over = taken
+                .over
+                .unwrap_or(Reason::OverLink(to_u64(self.staged.most())));
             run.no_room = is_commit.then(|| NoRoom {
                 messages,
                 bytes: run
@@ -351,7 +351,7 @@ impl LinkHost for Intake {
     }
 
     fn limits(&self, most_packet: u64) -> Vec<Hint> {
-        let mut limits = limits_of(&self.link, most_packet);
+        let mut limits = self.link.limits(most_packet);
         if self.is_transactional {
             limits.push(Hint::TransactionBytes(to_u64(self.staged.most())));
         }
@@ -367,6 +367,8 @@ impl LinkHost for Intake {
 impl Connection for Intake {
     type Event = Run;
     type Kind = Kind;
+
+    as_machine!(|it, now| it.take(now));
 
     fn receive(&mut self, now: Instant, input: &mut BytesMut) -> Result<Need, ProtocolError<Kind>> {
         if let Some(fault) = &self.fault {
@@ -394,12 +396,6 @@ impl Connection for Intake {
         }
     }
 
-    fn receive_eof(&mut self, now: Instant) -> Result<(), ProtocolError<Kind>> {
-        let ended = self.link.receive_eof(now);
-        self.take(now);
-        ended
-    }
-
     fn poll_event(&mut self) -> Option<Run> {
         if !self.is_known {
             return None;
@@ -416,25 +412,6 @@ impl Connection for Intake {
         })?;
         run.token = token;
         Some(run)
-    }
-
-    fn poll_transmit(&mut self, now: Instant, out: &mut SendQueue) {
-        self.link.poll_transmit(now, out);
-        self.take(now);
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.link.poll_timeout()
-    }
-
-    fn handle_timeout(&mut self, now: Instant) -> Result<(), ProtocolError<Kind>> {
-        let handled = self.link.handle_timeout(now);
-        self.take(now);
-        handled
-    }
-
-    fn reading(&mut self, now: Instant, on: bool) {
-        self.link.reading(now, on);
     }
 
     fn lifecycle(&self) -> Lifecycle {
@@ -457,21 +434,9 @@ impl Connection for Intake {
             .saturating_add(self.staged.refused_bytes())
     }
 
-    fn finished(&self) -> u64 {
-        self.link.finished()
-    }
-
     fn complete_bytes(&self) -> usize {
         let known = self.staged.refused_bytes();
         self.held_bytes().saturating_sub(known)
-    }
-
-    fn step_bytes(&self) -> usize {
-        self.link.step_bytes()
-    }
-
-    fn stall_timeouts(&self) -> StallTimeouts {
-        self.link.stall_timeouts()
     }
 
     fn detached(&mut self, now: Instant) -> bool {

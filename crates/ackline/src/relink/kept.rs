@@ -8,31 +8,39 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ackline_link::{Address, Budget};
-use ackline_spool::Spool;
+use ackline_spool::{Access, Spool, Writer};
 
-use super::error::Error;
 use super::found::Found;
 use super::landed::Landed;
 use super::state::{Landing as _, Restored, endpoints_in};
 use super::url::{Target, escaped};
 use crate::{ReceiverError, ReceiverOptions};
+use ackline_relink::Error;
 
-/// Links of an earlier process with everything consumed that the spool holds of them.
+/// The spool that messages are landed in, with the state that an earlier process left in `dir`; and that process's
+/// links with everything consumed that the spool holds of them.
 pub(super) fn caught_up(
+    (spool, writer): (&Path, &Writer),
+    dir: &Path,
     links: Vec<Restored>,
-    landed: &Arc<Landed>,
-    spool: &Spool,
-) -> Result<Vec<Restored>, ReceiverError> {
+    options: &ReceiverOptions,
+) -> Result<(Arc<Landed>, Vec<Restored>), ReceiverError> {
+    let landed = Arc::new(Landed::open(dir, writer.clone()));
     if links.is_empty() {
-        return Ok(links);
+        return Ok((landed, links));
     }
-    let found = Found::look(spool, landed.settled()).map_err(state_error)?;
+    let access = Access {
+        group: options.writer.group,
+    };
+    let spool = Spool::open_with(spool, access)?;
+    let found = Found::look(&spool, landed.settled()).map_err(state_error)?;
     let caught_up = links.into_iter().map(|one| {
         let mut one = found.caught_up(one)?;
-        one.journal = one.journal.landing(Arc::clone(landed));
+        one.journal = one.journal.landing(Arc::clone(&landed));
         Ok::<_, Error>(one)
     });
-    caught_up.collect::<Result<_, _>>().map_err(state_error)
+    let links = caught_up.collect::<Result<_, _>>().map_err(state_error)?;
+    Ok((landed, links))
 }
 
 /// The directory of the links of one site in the spool `dir`: by the names that are served there

@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use ackline_core::Sequence;
 use ackline_link::{Link as Driven, PeerInfo};
-use ackline_relink::{ChannelId, LinkKey, Payload};
+use ackline_relink::{ChannelId, Error, LinkKey, Payload, Told};
 use tokio::task::JoinHandle;
 
 use super::connector::{Connected, connect as dial};
-use super::error::Error;
 use super::interest::{Interest, Wait};
 use super::link_host::{LinkHost as _, ready};
 use super::options::ConnectOptions;
@@ -18,7 +17,6 @@ use super::receipt::{NOT_KEPT, Receipt, Receipts};
 use super::registry::{LinkRegistry, Made};
 use super::session::{Decided, Event, Message, Session, Stats};
 use super::state::{ConnectorState, Origin};
-use super::told::Told;
 
 /// A link that survives its connections. Clones are the same link; when the last one is dropped, the link
 /// ends in this process: its peer is not told, and its state on disk stays.
@@ -113,7 +111,7 @@ impl Link {
 
     /// The key of this link.
     pub fn key(&self) -> LinkKey {
-        self.driven().call(|session, _| session.machine().key())
+        self.call(|session, _| session.machine().key())
     }
 
     /// The peer that made it, or, for a link from an earlier process, the peer that carried it last; `None`
@@ -133,6 +131,11 @@ impl Link {
         }
     }
 
+    /// Calls the session under the link's lock.
+    pub(super) fn call<R>(&self, f: impl FnOnce(&mut Session, std::time::Instant) -> R) -> R {
+        self.driven().call(f)
+    }
+
     /// The link itself, for waits of one's own.
     pub fn driven(&self) -> &Driven<Session> {
         &self.inner.link
@@ -140,8 +143,7 @@ impl Link {
 
     /// Whether a transport carries the link now.
     pub fn is_connected(&self) -> bool {
-        self.driven()
-            .call(|session, _| session.machine().is_attached())
+        self.call(|session, _| session.machine().is_attached())
     }
 
     /// Sends a message now or not at all. A return promises no more than that the message has a number
@@ -157,9 +159,7 @@ impl Link {
     ) -> Result<Receipt, Error> {
         let payload = payload.into();
         let one = std::slice::from_ref(channel);
-        let sent = self
-            .driven()
-            .call(|session, now| session.send(now, one, &payload))?;
+        let sent = self.call(|session, now| session.send(now, one, &payload))?;
         Ok(only(sent))
     }
 
@@ -209,9 +209,7 @@ impl Link {
         channel: &ChannelId,
         payloads: &[Payload],
     ) -> Result<Receipts, Error> {
-        let sent = self
-            .driven()
-            .call(|session, now| session.send_run(now, channel, payloads));
+        let sent = self.call(|session, now| session.send_run(now, channel, payloads));
         sent.map(|(count, last)| Receipts::new(last, count))
     }
 
@@ -245,7 +243,7 @@ impl Link {
     /// # Errors
     /// As [`receive`](Self::receive).
     pub fn try_receive_many(&self, max: usize) -> Result<Option<Vec<Message>>, Error> {
-        self.driven().call(|session, _| session.receive(max))
+        self.call(|session, _| session.receive(max))
     }
 
     /// This side is done with the peer's messages on a channel up to `through`: they leave the receive window,
@@ -254,8 +252,7 @@ impl Link {
     /// # Errors
     /// `unknown_channel`, `out_of_range`; the link is over.
     pub fn consume(&self, channel: &ChannelId, through: Sequence) -> Result<(), Error> {
-        self.driven()
-            .call(|session, now| session.consume(now, channel, through))
+        self.call(|session, now| session.consume(now, channel, through))
     }
 
     /// The next decision of the peer's in a transactional direction. Cancel-safe. While 65,536 of them wait to be
@@ -282,8 +279,7 @@ impl Link {
         channel: &ChannelId,
         through: Option<Sequence>,
     ) -> Result<Sequence, Error> {
-        self.driven()
-            .call(|session, now| session.decide(now, channel, true, through))
+        self.call(|session, now| session.decide(now, channel, true, through))
     }
 
     /// Asks the peer to ignore the own messages up to `through`, or the next undecided one. Answers the last
@@ -296,8 +292,7 @@ impl Link {
         channel: &ChannelId,
         through: Option<Sequence>,
     ) -> Result<Sequence, Error> {
-        self.driven()
-            .call(|session, now| session.decide(now, channel, false, through))
+        self.call(|session, now| session.decide(now, channel, false, through))
     }
 
     /// Tells the peer that the commit of its messages up to `through`, or of the next one unanswered,
@@ -310,8 +305,7 @@ impl Link {
         channel: &ChannelId,
         through: Option<Sequence>,
     ) -> Result<Sequence, Error> {
-        self.driven()
-            .call(|session, now| session.answer(now, channel, true, through))
+        self.call(|session, now| session.answer(now, channel, true, through))
     }
 
     /// Tells the peer that the commit of its messages up to `through`, or of the next one unanswered,
@@ -324,8 +318,7 @@ impl Link {
         channel: &ChannelId,
         through: Option<Sequence>,
     ) -> Result<Sequence, Error> {
-        self.driven()
-            .call(|session, now| session.answer(now, channel, false, through))
+        self.call(|session, now| session.answer(now, channel, false, through))
     }
 
     /// Tells the peer now which messages have arrived on its channel.
@@ -333,7 +326,7 @@ impl Link {
     /// # Errors
     /// `not_connected`, `unknown_channel`; the link is over.
     pub fn notify_received(&self, channel: &ChannelId) -> Result<(), Error> {
-        self.driven().call(|session, now| {
+        self.call(|session, now| {
             session.on(channel, false, |machine| {
                 machine.notify_received(now, channel)
             })
@@ -346,7 +339,7 @@ impl Link {
     /// # Errors
     /// `implicit_channel`, `unknown_channel`, `channel_closing`; the link is over.
     pub fn close_channel(&self, channel: &ChannelId) -> Result<(), Error> {
-        self.driven().call(|session, now| {
+        self.call(|session, now| {
             session.on(channel, true, |machine| machine.close_channel(now, channel))
         })
     }
@@ -356,7 +349,7 @@ impl Link {
     /// # Errors
     /// `not_connected` without a transport, also if it goes meanwhile; [`Error::Timeout`]; the link is over.
     pub async fn ping(&self, timeout: Option<Duration>) -> Result<Duration, Error> {
-        let ping = self.driven().call(Session::ping)?;
+        let ping = self.call(Session::ping)?;
         self.wait(Wait::Pong, timeout, |session, _| {
             session
                 .pong(ping)
@@ -368,7 +361,7 @@ impl Link {
 
     /// The listener's limits, if it was asked for them (`wants_hints`) and tells them.
     pub fn told(&self) -> Told {
-        self.driven().call(|session, _| session.told())
+        self.call(|session, _| session.told())
     }
 
     /// Opens no more channels, closes those that are open once their messages are consumed, and waits until
@@ -391,7 +384,7 @@ impl Link {
     /// # Errors
     /// [`Error::Lost`].
     pub fn begin_shutdown(&self) -> Result<(), Error> {
-        self.driven().call(|session, now| match session.over() {
+        self.call(|session, now| match session.over() {
             Some(Error::Closed) => Ok(()),
             _ => session.shutdown(now),
         })
@@ -419,12 +412,7 @@ impl Link {
     /// [`Error::Unkept`]; the link is over.
     pub async fn kept(&self, timeout: Option<Duration>) -> Result<(), Error> {
         self.check_durable()?;
-        match timeout {
-            None => self.until_kept().await,
-            Some(timeout) => tokio::time::timeout(timeout, self.until_kept())
-                .await
-                .unwrap_or(Err(Error::Timeout)),
-        }
+        within(timeout, self.until_kept()).await
     }
 
     /// Whether it is kept in a state directory of this end.
@@ -433,16 +421,14 @@ impl Link {
     /// [`Error::Usage`]: `not_kept`.
     pub fn check_durable(&self) -> Result<(), Error> {
         let is_durable = |session: &mut Session| session.machine().config().journal;
-        if self.driven().call(|session, _| is_durable(session)) {
+        if self.call(|session, _| is_durable(session)) {
             return Ok(());
         }
         Err(NOT_KEPT.into())
     }
 
     async fn until_kept(&self) -> Result<(), Error> {
-        let noted = self
-            .driven()
-            .call(|session, _| session.machine().changes_noted());
+        let noted = self.call(|session, _| session.machine().changes_noted());
         self.wait(Wait::Kept, None, |session, _| {
             if session.machine().changes_kept() < noted {
                 return Poll::Pending;
@@ -464,7 +450,7 @@ impl Link {
 
     /// Counters of the link: its traffic, and the messages that it holds.
     pub fn stats(&self) -> Stats {
-        self.driven().call(|session, _| session.stats())
+        self.call(|session, _| session.stats())
     }
 
     /// Gives the link up, and removes its state on disk: from now on [`Error::Lost`] has the messages that
@@ -478,7 +464,7 @@ impl Link {
         match &self.inner.end {
             Side::Connector { state, running, .. } => {
                 running.abort();
-                self.driven().call(|session, now| session.lose(now, reason));
+                self.call(|session, now| session.lose(now, reason));
                 let discarded = state.as_ref().map_or(Ok(()), |state| state.discard());
                 self.driven().abort();
                 discarded
@@ -515,12 +501,7 @@ impl Link {
             // Ended without an end of its own: it was let go here.
             waited.await.unwrap_or(Err(Error::Closed))
         };
-        match timeout {
-            None => waiting.await,
-            Some(timeout) => tokio::time::timeout(timeout, waiting)
-                .await
-                .unwrap_or(Err(Error::Timeout)),
-        }
+        within(timeout, waiting).await
     }
 }
 
@@ -539,6 +520,19 @@ impl Drop for Inner {
             Side::Listener { .. } => {}
         }
         self.let_go();
+    }
+}
+
+/// The result of `waiting`, or [`Error::Timeout`] after the time.
+pub(super) async fn within<R>(
+    timeout: Option<Duration>,
+    waiting: impl Future<Output = Result<R, Error>>,
+) -> Result<R, Error> {
+    match timeout {
+        None => waiting.await,
+        Some(timeout) => tokio::time::timeout(timeout, waiting)
+            .await
+            .unwrap_or(Err(Error::Timeout)),
     }
 }
 

@@ -1,12 +1,11 @@
 //! A listener for applications: hands out each new link once.
 
 use ackline_link::{Acceptor, AcceptorStats, Budget, Endpoint, ListenSpec};
-use ackline_relink::EndpointConfig;
+use ackline_relink::{EndpointConfig, Error};
 
-use super::error::Error;
 use super::link::Link;
 use super::options::{ListenOptions, endpoint_name};
-use super::registry::{LinkRegistry, LinkRegistryOptions, Told};
+use super::registry::{LinkRegistry, LinkRegistryOptions, Told, refused};
 use super::session::Session;
 use super::state::ListenerState;
 use super::url::{Target, url_of};
@@ -146,7 +145,7 @@ fn tell(
             }
         }
         Told::Refused(peer, refusal) => {
-            log_refusal(&acceptor.refuse(refusal.of(&peer)));
+            log_refusal(&acceptor.refuse(refused(&refusal, &peer)));
         }
     }
 }

@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use ackline_core::{Sequence, UsageError};
-use ackline_relink::{ChannelId, Link};
+use ackline_relink::{ChannelId, Error, Link, Stage};
 
-use super::error::Error;
-use super::receipt::Stage;
 use super::session::{Message, Session};
 
 /// The identity of a message on its link: an earlier channel of the same id may have a message of
@@ -63,7 +61,7 @@ impl Session {
             |machine| machine.consume(now, channel, through),
             |error, machine| {
                 let may = machine.unconsumed(channel);
-                unnamed(error, (channel, false), Some(through), may)
+                Error::unnamed(error, (channel, false), Some(through), may)
             },
         )
     }
@@ -98,17 +96,16 @@ impl Session {
         is_commit: bool,
         through: Option<Sequence>,
     ) -> Result<Sequence, Error> {
+        let verb = if is_commit {
+            Link::commit
+        } else {
+            Link::rollback
+        };
         let decided = self.asked(
-            |machine| {
-                if is_commit {
-                    machine.commit(now, channel, through)
-                } else {
-                    machine.rollback(now, channel, through)
-                }
-            },
+            |machine| verb(machine, now, channel, through),
             |error, machine| {
                 let may = machine.undecided(channel);
-                unnamed(error, (channel, true), through, may)
+                Error::unnamed(error, (channel, true), through, may)
             },
         )?;
         self.reach(channel, Stage::Decided(is_commit), decided);
@@ -126,17 +123,16 @@ impl Session {
         is_committed: bool,
         through: Option<Sequence>,
     ) -> Result<Sequence, Error> {
+        let verb = if is_committed {
+            Link::committed
+        } else {
+            Link::uncommitted
+        };
         self.asked(
-            |machine| {
-                if is_committed {
-                    machine.committed(now, channel, through)
-                } else {
-                    machine.uncommitted(now, channel, through)
-                }
-            },
+            |machine| verb(machine, now, channel, through),
             |error, machine| {
                 let may = machine.unanswered(channel);
-                unnamed(error, (channel, false), through, may)
+                Error::unnamed(error, (channel, false), through, may)
             },
         )
     }
@@ -152,26 +148,7 @@ impl Session {
         verb: impl FnOnce(&mut Link) -> Result<(), UsageError>,
     ) -> Result<(), Error> {
         self.asked(verb, |error, _| {
-            unnamed(error, (channel, is_own), None, None)
+            Error::unnamed(error, (channel, is_own), None, None)
         })
-    }
-}
-
-/// The error of a refused verb, with the message that was named and the messages that may be named.
-fn unnamed(
-    error: UsageError,
-    (channel, is_own): (&ChannelId, bool),
-    sequence: Option<Sequence>,
-    may: Option<(Sequence, Sequence)>,
-) -> Error {
-    let channel = channel.clone();
-    match error.code {
-        "unknown_channel" => Error::UnknownChannel { channel, is_own },
-        "out_of_range" => Error::OutOfRange {
-            channel,
-            sequence,
-            may,
-        },
-        _ => Error::Usage(error),
     }
 }

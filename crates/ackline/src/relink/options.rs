@@ -3,13 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ackline_core::options::{OptionError, Options, bytes, count, flag, path, time};
+use ackline_core::options::{Options, bytes, count, flag, path, time};
 use ackline_link::tls::TlsOptions;
 use ackline_link::{AcceptorOptions, Budget};
 use ackline_relink::frame::{EndpointName, Parameters};
-use ackline_relink::{EndpointConfig, KeepOptions, LinkOptions, ReconnectOptions};
+use ackline_relink::{EndpointConfig, Error, KeepOptions, LinkOptions, ReconnectOptions};
 
-use super::error::Error;
 use crate::query;
 
 /// The parameters where neither a URL nor an option says otherwise: ids of 4 bytes, no transactions.
@@ -89,12 +88,6 @@ ackline_core::options! {
             /// Further endpoints on the same socket.
             endpoints: Vec<EndpointConfig> = Vec::new();
         }
-    }
-}
-
-impl From<OptionError> for Error {
-    fn from(error: OptionError) -> Self {
-        Self::Option(error)
     }
 }
 

@@ -13,15 +13,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ackline_relink::ChannelId;
+use ackline_relink::{ChannelId, Error, Outcome, Reason};
 use tokio::task::JoinSet;
 use tokio::time::timeout as within;
 
-use super::error::Error;
 use super::link::Link;
 use super::options::ConnectOptions;
-use super::receipt::{Outcome, Receipt};
-use super::told::Reason;
+use super::receipt::Receipt;
 
 /// The fate of a transaction that was to be committed.
 #[derive(Debug, Clone)]
@@ -110,7 +108,7 @@ fn commit(link: &Link) -> Result<Vec<Receipt>, Error> {
 
 /// The own channels with the last message of each.
 fn undecided(link: &Link) -> Vec<(ChannelId, Receipt)> {
-    let channels: Vec<ChannelId> = link.driven().call(|session, _| {
+    let channels: Vec<ChannelId> = link.call(|session, _| {
         let channels = session.machine().channels();
         channels.map(|(channel, _)| channel.clone()).collect()
     });

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ackline_link::{BoundListener, Link};
 use ackline_relink::EndpointConfig;
-use ackline_spool::{Access, Spool, Writer};
+use ackline_spool::Writer;
 
 use super::ingest::MessageIngest;
 use super::intake::Intake;
@@ -14,7 +14,7 @@ use super::kept::{SETTLE_EVERY, caught_up, listener_dir, state_error};
 use super::landed::{Landed, link_name};
 use super::layout::MessageLayout;
 use super::options::{PARAMETERS, endpoint_name};
-use super::registry::{LinkRegistry, LinkRegistryOptions, Made, Told};
+use super::registry::{LinkRegistry, LinkRegistryOptions, Made, Told, refused};
 use super::state::{ListenerState, Restored};
 use super::subscribe::subscribe;
 use super::url::{Target, url_of};
@@ -119,7 +119,7 @@ fn tell(shared: Arc<Shared>, links: Links) -> impl Fn(Told<Intake>) + Clone + Se
         }
         Told::Ended(peer, end) => shared.connection_ended(super::SCHEME, &peer, &end),
         Told::Refused(peer, refusal) => {
-            shared.connection_refused(super::SCHEME, refusal.of(&peer));
+            shared.connection_refused(super::SCHEME, refused(&refusal, &peer));
         }
     }
 }
@@ -170,10 +170,6 @@ fn kept(
     let dir = listener_dir(spool, urls, options)?;
     let opened = ListenerState::open(&dir, endpoints, &options.relink.link);
     let (state, links) = opened.map_err(state_error)?;
-    let landed = Arc::new(Landed::open(&dir, writer.clone()));
-    let access = Access {
-        group: options.writer.group,
-    };
-    let links = caught_up(links, &landed, &Spool::open_with(spool, access)?)?;
+    let (landed, links) = caught_up((spool, writer), &dir, links, options)?;
     Ok((Arc::clone(&landed), state.landing(landed), links))
 }

@@ -16,17 +16,18 @@ use ackline_core::{
 };
 use ackline_link::Link;
 use ackline_relink::frame::{Acknowledgement, Operation};
-use ackline_relink::{self as machine, Attach, ChannelId, Kind, LinkState};
+use ackline_relink::{
+    self as machine, Attach, ChannelId, Error, Kind, LinkLost, LinkState, Stage, Told,
+    Unacknowledged,
+};
 use bytes::BytesMut;
 
 use self::inbox::Inbox;
 pub use self::inbox::{Decided, Event, Message};
 use self::sent::Sent;
-use super::error::{Error, LinkLost, Unacknowledged};
 use super::interest::{Interest, Wait};
-use super::link_host::LinkHost;
-use super::receipt::{Receipt, Stage};
-use super::told::Told;
+use super::link_host::{LinkHost, as_machine};
+use super::receipt::Receipt;
 
 /// Counters of a link: its traffic, and the messages that it holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -166,7 +167,7 @@ impl Session {
         &mut self,
         verb: impl FnOnce(&mut machine::Link) -> Result<R, UsageError>,
     ) -> Result<R, Error> {
-        self.asked(verb, |error, _| refusal(error))
+        self.asked(verb, |error, _| Error::refused(error))
     }
 
     /// A verb of the machine's, and the error of its refusal.
@@ -370,17 +371,21 @@ impl Session {
     }
 
     fn lost(&self) -> LinkLost {
-        let unacknowledged = self.machine.unacknowledged();
         LinkLost {
             reason: self.reason.clone().unwrap_or_else(|| UNKNOWN.into()),
-            unacknowledged: unacknowledged
-                .map(|(channel, sequence, payload)| Unacknowledged {
-                    channel: channel.clone(),
-                    sequence,
-                    payload: payload.clone(),
-                })
-                .collect(),
+            unacknowledged: self.unacknowledged(),
         }
+    }
+
+    /// Messages sent and not acknowledged as consumed.
+    pub fn unacknowledged(&self) -> Vec<Unacknowledged> {
+        let waiting = self.machine.unacknowledged();
+        let each = waiting.map(|(channel, sequence, payload)| Unacknowledged {
+            channel: channel.clone(),
+            sequence,
+            payload: payload.clone(),
+        });
+        each.collect()
     }
 
     fn end(&mut self, why: Error) {
@@ -436,6 +441,8 @@ impl Connection for Session {
     type Event = std::convert::Infallible;
     type Kind = Kind;
 
+    as_machine!(|it, _now| it.take());
+
     fn receive(&mut self, now: Instant, input: &mut BytesMut) -> Result<Need, ProtocolError<Kind>> {
         loop {
             if self.inbox.is_full(self.machine.key()) {
@@ -450,33 +457,8 @@ impl Connection for Session {
         }
     }
 
-    fn receive_eof(&mut self, now: Instant) -> Result<(), ProtocolError<Kind>> {
-        let ended = self.machine.receive_eof(now);
-        self.take();
-        ended
-    }
-
     fn poll_event(&mut self) -> Option<Self::Event> {
         None
-    }
-
-    fn poll_transmit(&mut self, now: Instant, out: &mut SendQueue) {
-        self.machine.poll_transmit(now, out);
-        self.take();
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.machine.poll_timeout()
-    }
-
-    fn handle_timeout(&mut self, now: Instant) -> Result<(), ProtocolError<Kind>> {
-        let handled = self.machine.handle_timeout(now);
-        self.take();
-        handled
-    }
-
-    fn reading(&mut self, now: Instant, on: bool) {
-        self.machine.reading(now, on);
     }
 
     fn lifecycle(&self) -> Lifecycle {
@@ -488,20 +470,8 @@ impl Connection for Session {
         self.machine.held_bytes().saturating_add(inbox)
     }
 
-    fn finished(&self) -> u64 {
-        self.machine.finished()
-    }
-
     fn complete_bytes(&self) -> usize {
         self.held_bytes()
-    }
-
-    fn step_bytes(&self) -> usize {
-        self.machine.step_bytes()
-    }
-
-    fn stall_timeouts(&self) -> StallTimeouts {
-        self.machine.stall_timeouts()
     }
 
     fn detached(&mut self, now: Instant) -> bool {
@@ -515,13 +485,6 @@ impl Connection for Session {
     fn poll_wake(&mut self) -> Option<u64> {
         self.sent.poll_wake()
     }
-}
-
-fn refusal(error: UsageError) -> Error {
-    if error.code == "window_full" {
-        return Error::Blocked;
-    }
-    Error::Usage(error)
 }
 
 const UNKNOWN: &str = "the peer does not know it any more, or its state does not fit";

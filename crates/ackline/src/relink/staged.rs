@@ -15,36 +15,17 @@ use std::collections::{HashMap, VecDeque};
 
 use ackline_core::Sequence;
 use ackline_link::Undecided;
-use ackline_relink::frame::{self, Hint};
-use ackline_relink::{ChannelId, Payload};
+use ackline_relink::frame;
+use ackline_relink::{ChannelId, Payload, Reason};
 
 /// Undecided messages of one channel, in order: those that are kept, then those that are not.
 #[derive(Debug, Default)]
 struct Channel {
     kept: VecDeque<(Sequence, Payload)>,
     /// The last message and the limit that it met, while one is refused.
-    last: Option<(Sequence, Over)>,
+    last: Option<(Sequence, Reason)>,
     /// Payload bytes of those that are refused.
     refused: VecDeque<usize>,
-}
-
-/// The limit for which a message is not kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Over {
-    /// Bytes that undecided messages of its link may have.
-    Link(usize),
-    /// Bytes that undecided messages of other links leave to its link.
-    All(u64),
-}
-
-impl Over {
-    /// The same for the sender.
-    pub(super) fn hint(self) -> Hint {
-        match self {
-            Self::Link(limit) => Hint::OverLink(to_u64(limit)),
-            Self::All(limit) => Hint::OverAll(limit),
-        }
-    }
 }
 
 /// The messages that a decision was taken on.
@@ -59,7 +40,7 @@ pub(super) struct Taken {
     /// Messages that were not kept, and their payload bytes.
     pub(super) refused: (usize, usize),
     /// The limit that they met.
-    pub(super) over: Option<Over>,
+    pub(super) over: Option<Reason>,
 }
 
 /// Undecided messages of one link.
@@ -117,7 +98,7 @@ impl Staged {
         channel: ChannelId,
         sequence: Sequence,
         payload: Payload,
-    ) -> Result<(), Option<Over>> {
+    ) -> Result<(), Option<Reason>> {
         let bytes = payload.held_bytes();
         let cost = bytes.saturating_add(MESSAGE_BYTES);
         let after = self.kept_cost().saturating_add(cost);
@@ -126,9 +107,9 @@ impl Staged {
         let over = before.or_else(|| {
             let known = self.refused.saturating_mul(REFUSED_BYTES);
             if after.saturating_add(known) > self.most {
-                return Some(Over::Link(self.most));
+                return Some(Reason::OverLink(to_u64(self.most)));
             }
-            self.charge.set(to_u64(after)).err().map(Over::All)
+            self.charge.set(to_u64(after)).err().map(Reason::OverAll)
         });
         if let Some(over) = over {
             channel.last = Some((sequence, over));
@@ -223,7 +204,7 @@ mod tests {
         channel: u8,
         number: u32,
         bytes: usize,
-    ) -> Result<(), Option<Over>> {
+    ) -> Result<(), Option<Reason>> {
         let payload = Payload::from(bytes::Bytes::from(vec![0; bytes]));
         staged.push(ChannelId::from(channel), at(number), payload)
     }
@@ -240,7 +221,7 @@ mod tests {
         let kept: Vec<_> = (0..6)
             .map(|number| push(&mut staged, 1, number, 200))
             .collect();
-        let over = Over::Link(1_000);
+        let over = Reason::OverLink(1_000);
         let expected = [
             Ok(()),
             Ok(()),
@@ -282,7 +263,7 @@ mod tests {
         let budget = Budget::new(128 << 10);
         let [mut one, mut two] = std::array::from_fn(|_| Staged::new(1 << 20, budget.undecided()));
         assert_eq!(push(&mut one, 1, 0, 32_000), Ok(()));
-        let half = Err(Some(Over::All(16 << 10)));
+        let half = Err(Some(Reason::OverAll(16 << 10)));
         assert_eq!(push(&mut two, 1, 0, 17_000), half);
         assert_eq!(take(&mut two, 1, 0), (0, (1, 17_000)));
         assert_eq!(push(&mut two, 1, 1, 16_000), Ok(()));

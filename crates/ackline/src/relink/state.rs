@@ -15,7 +15,6 @@ mod carried;
 #[cfg(feature = "spool")]
 mod landing;
 mod log;
-pub(super) mod record;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,19 +28,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ackline_link::Link;
 use ackline_relink::frame::Role;
 use ackline_relink::{
-    self as machine, Change, ChannelId, EndpointConfig, LinkKey, LinkState, Side,
+    self as machine, Change, ChannelId, EndpointConfig, Error, LinkKey, LinkOptions, LinkState,
+    Side,
 };
 use ackline_spool::{SpoolError, StateDir};
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::error::Error;
 use super::link_host::LinkHost;
-use ackline_relink::LinkOptions;
+pub(crate) use ackline_relink::record::Origin;
+use ackline_relink::record::{self, Record};
 pub(crate) use carried::Carried;
 #[cfg(feature = "spool")]
 pub(crate) use landing::endpoints_in;
 use log::{Kept, Log};
-pub(crate) use record::Origin;
 
 /// The journal of one link.
 pub(crate) struct Journal {
@@ -125,14 +124,14 @@ impl Journal {
         let origin = Origin::decode(&mut first).ok_or_else(damaged)?;
         let (mut changes, mut ends) = (Vec::new(), BTreeMap::new());
         let carried = Carried::default();
-        for mut group in std::iter::once(first).chain(others.iter().map(Vec::as_slice)) {
-            while !group.is_empty() {
-                if let Some((channel, position)) = record::decode_end(&mut group) {
-                    ends.insert(channel, position);
-                } else if let Some(peer) = record::decode_peer(&mut group) {
-                    carried.read(peer);
-                } else {
-                    changes.push(record::decode(&mut group).ok_or_else(damaged)?);
+        for group in std::iter::once(first).chain(others.iter().map(Vec::as_slice)) {
+            for one in record::decode_all(group).ok_or_else(damaged)? {
+                match one {
+                    Record::Change(change) => changes.push(change),
+                    Record::Ended(channel, position) => {
+                        ends.insert(channel, position);
+                    }
+                    Record::Carried(carrier) => carried.read(carrier),
                 }
             }
         }
@@ -159,52 +158,57 @@ impl Journal {
     }
 
     /// Keeps the link's changes until it is over.
-    pub(crate) fn keep<M: LinkHost>(mut self, link: Link<M>) -> JoinHandle<()> {
+    pub(crate) fn keep<M: LinkHost>(self, link: Link<M>) -> JoinHandle<()> {
         tokio::spawn(async move {
-            loop {
-                let mut waiting = pin!(link.when(0, |carrier, _| take(carrier)));
-                let in_time = tokio::time::timeout(REST_AFTER, &mut waiting).await;
-                let changes = if let Ok(changes) = in_time {
-                    changes
-                } else {
-                    self.rest();
-                    waiting.await
-                };
-                let Ok(changes) = changes else {
-                    break;
-                };
-                let written = self.write(changes).await;
-                self = match written {
-                    Ok(journal) => journal,
-                    Err(error) => {
-                        failed(&link, &error);
-                        return;
-                    }
-                };
-                link.call(LinkHost::journaled);
-                let idle = self.is_over(COMPACT_FROM) && link.call(|carrier, _| is_idle(carrier));
-                if self.is_long(idle) {
-                    let changes = link.call(|carrier, _| whole(carrier));
-                    self = match self.rewrite(changes, idle).await {
-                        Ok(journal) => journal,
-                        Err(error) => {
-                            failed(&link, &error);
-                            return;
-                        }
-                    };
-                    link.call(LinkHost::journaled);
+            match self.follow(&link).await {
+                Ok(journal)
+                    if journal.is_done(link.call(|carrier, _| carrier.machine().state())) =>
+                {
+                    journal.remove().await;
+                }
+                Ok(_) => {}
+                // A change that cannot be kept is not promised: the link ends in this process.
+                Err(error) => {
+                    tracing::error!(code = "relink.state_failed", %error, "the journal of a link cannot be written");
+                    link.call(|carrier, _| carrier.fail(error));
+                    link.abort();
                 }
             }
-            let state = link.call(|carrier, _| carrier.machine().state());
-            let is_over = match state {
-                LinkState::Closed => true,
-                LinkState::Lost => !self.keeps_lost || self.is_discarded.load(Ordering::Acquire),
-                _ => false,
-            };
-            if is_over {
-                self.remove().await;
-            }
         })
+    }
+
+    /// Writes the link's changes until it is over.
+    async fn follow<M: LinkHost>(mut self, link: &Link<M>) -> Result<Self, Error> {
+        loop {
+            let mut waiting = pin!(link.when(0, |carrier, _| take(carrier)));
+            let in_time = tokio::time::timeout(REST_AFTER, &mut waiting).await;
+            let changes = if let Ok(changes) = in_time {
+                changes
+            } else {
+                self.rest();
+                waiting.await
+            };
+            let Ok(changes) = changes else {
+                return Ok(self);
+            };
+            self = self.write(changes).await?;
+            link.call(LinkHost::journaled);
+            let idle = self.is_over(COMPACT_FROM) && link.call(|carrier, _| is_idle(carrier));
+            if self.is_long(idle) {
+                let changes = link.call(|carrier, _| whole(carrier));
+                self = self.rewrite(changes, idle).await?;
+                link.call(LinkHost::journaled);
+            }
+        }
+    }
+
+    /// Whether nothing of a link in this state is needed any more.
+    fn is_done(&self, state: LinkState) -> bool {
+        match state {
+            LinkState::Closed => true,
+            LinkState::Lost => !self.keeps_lost || self.is_discarded.load(Ordering::Acquire),
+            _ => false,
+        }
     }
 
     /// The same with its file on the disk, in which there is nothing but the link's origin.
@@ -212,7 +216,7 @@ impl Journal {
     /// # Errors
     /// It cannot be written.
     pub(crate) async fn begun(mut self) -> Result<Self, Error> {
-        joined(spawn_blocking(move || self.replace(&[]).map(|()| self)).await)
+        apart(move || self.replace(&[]).map(|()| self)).await
     }
 
     /// Nothing was written for a while: until the next change its file need not be open.
@@ -231,7 +235,7 @@ impl Journal {
     }
 
     async fn write(mut self, changes: Vec<Change>) -> Result<Self, Error> {
-        let written = spawn_blocking(move || {
+        apart(move || {
             let ends = self.note_ends(&changes);
             match &mut self.log {
                 Some(log) => {
@@ -242,20 +246,20 @@ impl Journal {
                 None => self.replace(&changes),
             }
             .map(|()| self)
-        });
-        joined(written.await)
+        })
+        .await
     }
 
     async fn rewrite(mut self, (ended, changes): Whole, idle: bool) -> Result<Self, Error> {
-        let written = spawn_blocking(move || {
+        apart(move || {
             self.note_ends(&ended);
             self.replace(&changes)?;
             if idle {
                 self.idle_bytes = self.compact_bytes;
             }
             Ok(self)
-        });
-        joined(written.await)
+        })
+        .await
     }
 
     /// The peer's channels that end with these changes: every message of their lives is durable, and none of
@@ -362,15 +366,11 @@ fn encoded(changes: &[Change]) -> Vec<u8> {
     group
 }
 
-/// Ends the transport, and the link with it in this process: a change that cannot be kept is not promised.
-fn failed<M: LinkHost>(link: &Link<M>, error: &Error) {
-    tracing::error!(code = "relink.state_failed", %error, "the journal of a link cannot be written");
-    link.call(|carrier, _| carrier.fail(error.clone()));
-    link.abort();
-}
-
-fn joined<T>(done: Result<std::io::Result<T>, tokio::task::JoinError>) -> Result<T, Error> {
-    match done {
+/// Writes beside the runtime's workers.
+async fn apart(
+    write: impl FnOnce() -> std::io::Result<Journal> + Send + 'static,
+) -> Result<Journal, Error> {
+    match spawn_blocking(write).await {
         Ok(written) => written.map_err(Error::unkept),
         Err(error) => Err(Error::unkept(error)),
     }
@@ -469,6 +469,7 @@ impl ConnectorState {
     ) -> Result<(Self, Option<Restored>), Error> {
         let dir = Arc::new(hold(dir)?);
         let file = dir.path().join(CONNECTOR);
+        let is_discarded = Arc::default();
         let mut restored = None;
         if file.exists() {
             restored = Journal::restore(&dir, &file, Role::Connector, options)?;
@@ -482,9 +483,6 @@ impl ConnectorState {
                 )));
             }
             restored.journal.keeps_lost = true;
-        }
-        let is_discarded = Arc::default();
-        if let Some(restored) = &mut restored {
             restored.journal.is_discarded = Arc::clone(&is_discarded);
         }
         let state = Self { dir, is_discarded };

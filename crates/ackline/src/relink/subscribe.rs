@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use ackline_link::tls::TlsOptions;
 use ackline_link::{Backoff, CLOSE_DEADLINE, End, Jitter, Link, PeerInfo};
-use ackline_relink::{self as machine, Kind, LinkKey};
-use ackline_spool::{Access, Spool, Writer};
+use ackline_relink::{self as machine, Error, Kind, LinkKey};
+use ackline_spool::Writer;
 use tokio::task::JoinHandle;
 
-use super::connector::{Connector, Dialled, Failed};
+use super::connector::{Connector, Dialled};
 use super::ingest::MessageIngest;
 use super::intake::Intake;
 use super::kept::{SETTLE_EVERY, caught_up, connector_dir, state_error};
@@ -56,7 +56,7 @@ pub(super) fn subscribe(
     shared: &Arc<Shared>,
     options: &ReceiverOptions,
 ) -> Result<Accepting, ReceiverError> {
-    let usage = |error: super::Error| ReceiverError::Usage(error.to_string());
+    let usage = |error: Error| ReceiverError::Usage(error.to_string());
     let connector = Connector::new(url, connect_options(url, options)).map_err(usage)?;
     let target = Target::parse(url).map_err(ReceiverError::Usage)?;
     let (mut kept, mut restored) = (None, None);
@@ -103,12 +103,8 @@ fn open(
     let dir = connector_dir(spool, url, options)?;
     let opened = ConnectorState::open(&dir, &connector.origin(), &options.relink.link);
     let (state, restored) = opened.map_err(state_error)?;
-    let landed = Arc::new(Landed::open(&dir, writer.clone()));
-    let access = Access {
-        group: options.writer.group,
-    };
-    let spool = Spool::open_with(spool, access)?;
-    let mut links = caught_up(restored.into_iter().collect(), &landed, &spool)?;
+    let links = restored.into_iter().collect();
+    let (landed, mut links) = caught_up((spool, writer), &dir, links, options)?;
     Ok((Kept { state, landed }, links.pop()))
 }
 
@@ -183,8 +179,7 @@ impl Subscription {
         loop {
             let why = match self.connector.dial(None).await {
                 Ok(dialled) => return self.begun(dialled),
-                Err(Failed::Lost(reason)) => reason.to_owned(),
-                Err(Failed::Passing(error)) => error.to_string(),
+                Err(failed) => Error::from(failed).to_string(),
             };
             if !std::mem::replace(&mut was_told, true) {
                 let url = &self.shown;

@@ -1,12 +1,13 @@
 //! A URL of this protocol: the place, the endpoint there, and the parameters of its channels.
 
-use ackline_core::options::{OptionValue, Options as _, Uses};
+use ackline_core::options::Options as _;
 use ackline_link::tls::TlsOptions;
 use ackline_link::{AddressError, Endpoint, percent_decoded};
 use ackline_relink::frame::Parameters;
 
 use super::SCHEME;
 use super::options::PARAMETERS;
+use crate::query;
 
 /// The parts of a URL.
 ///
@@ -26,7 +27,7 @@ pub struct Target {
 
 /// Parameters that a URL sets; the others are those of the options.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wanted(Vec<(String, String)>);
+pub struct Wanted(String);
 
 /// The URL of an endpoint at a place that is bound.
 pub(super) fn url_of(place: &str, name: &str) -> String {
@@ -57,65 +58,38 @@ impl Target {
     /// # Errors
     /// The URL is wrong; the text is a sentence that does not repeat its query.
     pub fn parse(url: &str) -> Result<Self, String> {
-        let (place, query) = url.split_once('?').unwrap_or((url, ""));
-        let is_unix = place.contains("+unix://");
-        let mut target = Self {
-            endpoint: Endpoint::new(SCHEME, Vec::new(), None),
-            name: String::new(),
-            wanted: Wanted::default(),
-        };
-        let (place, name) = if is_unix {
-            (place, None)
-        } else {
-            split_name(place)
-        };
-        let wrong = |why: String| format!("{place:?}: {why}");
-        let mut rest = Vec::new();
-        let mut seen = Vec::new();
-        let mut is_named = name.is_some();
-        if let Some(name) = name {
-            if name.contains("://") {
-                return Err(format!(
-                    "{:?} is more than one URL: a link lives at one listener, give that one alone",
-                    url.split('?').next().unwrap_or_default()
-                ));
-            }
-            target.name = percent_decoded(name)
-                .ok_or_else(|| wrong("the endpoint's name is not percent-encoded".to_owned()))?;
+        let query::Plain { url: rest, taken } = query::take(url, &mut [&mut PARAMETERS.clone()])?;
+        let (place, query) = rest.split_once('?').unwrap_or((&rest, ""));
+        let (place, name) = split_name(place);
+        let wrong = |why: &str| format!("{place:?}: {why}");
+        if name.is_some_and(|name| name.contains("://")) {
+            return Err(format!(
+                "{:?} is more than one URL: a link lives at one listener, give that one alone",
+                url.split('?').next().unwrap_or_default()
+            ));
         }
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (option, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let is_ours = match option {
-                "endpoint" if std::mem::replace(&mut is_named, true) => {
-                    return Err(wrong("the endpoint is named twice".to_owned()));
-                }
-                "endpoint" => {
-                    target.name = percent_decoded(value)
-                        .ok_or_else(|| wrong(format!("{option} is not percent-encoded")))?;
-                    true
-                }
-                _ => {
-                    let is_one = set(&mut PARAMETERS.clone(), option, value).map_err(wrong)?;
-                    if is_one {
-                        target.wanted.0.push((option.to_owned(), value.to_owned()));
-                    }
-                    is_one
-                }
-            };
-            if !is_ours {
-                rest.push(pair);
-            } else if seen.contains(&option) {
-                return Err(wrong(format!("{option} is given twice")));
-            } else {
-                seen.push(option);
-            }
+        let pairs = query.split('&').filter(|pair| !pair.is_empty());
+        let names_it = |pair: &&str| pair.split('=').next() == Some("endpoint");
+        let (named, rest): (Vec<_>, Vec<_>) = pairs.partition(names_it);
+        let named = named
+            .iter()
+            .map(|pair| pair.split_once('=').unwrap_or_default().1);
+        let mut names = name.into_iter().chain(named);
+        let name = percent_decoded(names.next().unwrap_or_default())
+            .ok_or_else(|| wrong("the endpoint's name is not percent-encoded"))?;
+        if names.next().is_some() {
+            return Err(wrong("the endpoint is named twice"));
         }
         let plain = if rest.is_empty() {
             place.to_owned()
         } else {
             format!("{place}?{}", rest.join("&"))
         };
-        target.endpoint = Endpoint::parse(&plain).map_err(in_own_words)?;
+        let target = Self {
+            endpoint: Endpoint::parse(&plain).map_err(in_own_words)?,
+            name,
+            wanted: Wanted(format!("?{}", taken.join("&"))),
+        };
         target.check(place)?;
         Ok(target)
     }
@@ -150,10 +124,8 @@ impl Wanted {
     /// `parameters`, with those of the URL in their place.
     #[must_use]
     pub fn over(&self, mut parameters: Parameters) -> Parameters {
-        for (name, text) in &self.0 {
-            // It was read once before.
-            let _ = set(&mut parameters, name, text);
-        }
+        // They were read once before.
+        let _ = query::take(&self.0, &mut [&mut parameters]);
         parameters
     }
 
@@ -177,20 +149,6 @@ impl Wanted {
     }
 }
 
-/// Sets a parameter by its name; answers whether it is one.
-fn set(parameters: &mut Parameters, name: &str, text: &str) -> Result<bool, String> {
-    let value = OptionValue::Text(text.to_owned());
-    parameters
-        .set(Uses::URL, name, &value)
-        .map_err(|error| error.to_string())
-}
-
-/// The names of the parameters.
-fn names() -> Vec<&'static str> {
-    let rows = PARAMETERS.rows();
-    rows.iter().map(|row| row.spec.name).collect()
-}
-
 /// The length of a name is one byte on the wire.
 const MAX_NAME_BYTES: usize = 255;
 
@@ -199,7 +157,12 @@ fn in_own_words(error: AddressError) -> String {
     match error {
         AddressError::UnknownOption { url, name } => format!(
             "{url:?}: there is no option {name:?}: a URL of {SCHEME} takes endpoint, {}, other options of the protocol, and with +tls {}",
-            names().join(", "),
+            PARAMETERS
+                .rows()
+                .iter()
+                .map(|row| row.spec.name)
+                .collect::<Vec<_>>()
+                .join(", "),
             TlsOptions::names().join(", ")
         ),
         AddressError::HostPort(url) => {
@@ -218,8 +181,11 @@ fn in_own_words(error: AddressError) -> String {
     }
 }
 
-/// `protocol://host:port` and the text behind its slash.
+/// `protocol://host:port` and the text behind its slash, which the path of a Unix socket does not have.
 fn split_name(place: &str) -> (&str, Option<&str>) {
+    if place.contains("+unix://") {
+        return (place, None);
+    }
     let hosts = place.find("://").map_or(0, |at| at + "://".len());
     match place[hosts..].find('/') {
         None => (place, None),

@@ -9,8 +9,8 @@ use ackline::relink::{ChannelId, Error, Event, Interest, Link, Mark, Marks, Ping
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
-use super::payload::{channel_of, messages, sequence_of};
-use super::raised::raised;
+use super::payload::{channel_of, messages, parts_of, sequence_of};
+use super::raised::{raised, unless_blocked};
 use super::{RelinkMessage, RelinkReceipt};
 use crate::dicts::{attributes, set_fields};
 use crate::loop_waker::{LoopWaker, Standing};
@@ -70,11 +70,8 @@ impl RelinkLink {
             link.driven()
                 .call(|session, now| session.send(now, &channels, payload))
         });
-        match sent {
-            Ok(receipts) => Ok(Some(receipts.into_iter().map(RelinkReceipt::new).collect())),
-            Err(Error::Blocked) => Ok(None),
-            Err(error) => Err(raised(error)),
-        }
+        let receipts = unless_blocked(sent)?;
+        Ok(receipts.map(|receipts| receipts.into_iter().map(RelinkReceipt::new).collect()))
     }
 
     /// Sends the messages of a batch from `start` on, as many as there is room for: returns how many, and the last
@@ -93,11 +90,8 @@ impl RelinkLink {
             link.driven()
                 .call(|session, now| session.send_run(now, &channel, payloads))
         });
-        match sent {
-            Ok((taken, last)) => Ok((taken, last.map(RelinkReceipt::new))),
-            Err(Error::Blocked) => Ok((0, None)),
-            Err(error) => Err(raised(error)),
-        }
+        let (taken, last) = unless_blocked(sent)?.unwrap_or_default();
+        Ok((taken, last.map(RelinkReceipt::new)))
     }
 
     /// The messages that are there, up to `max`; `None` when no more can come.
@@ -177,12 +171,8 @@ impl RelinkLink {
             "uncommitted" => Link::uncommitted,
             _ => return Err(errors::usage("verb", "there is no such verb")),
         };
-        let size = if is_own {
-            self.own_id_size
-        } else {
-            self.peer_id_size
-        };
-        let channel = channel_of(channel, size)?;
+        let sizes = [self.peer_id_size, self.own_id_size];
+        let channel = channel_of(channel, sizes[usize::from(is_own)])?;
         let last = py.detach(|| verb(&link, &channel, through));
         last.map(|last| last.0).map_err(raised)
     }
@@ -205,13 +195,9 @@ impl RelinkLink {
         let decided = py.detach(|| link.driven().call(|session, _| session.decided()));
         let decided = decided.map_err(raised)?;
         Ok(decided.map(|decided| {
-            let what = if decided.is_commit {
-                "commit"
-            } else {
-                "rollback"
-            };
+            let verb = ["rollback", "commit"][usize::from(decided.is_commit)];
             let channel = PyBytes::new(py, decided.channel.as_bytes());
-            (channel, what, decided.through.0)
+            (channel, verb, decided.through.0)
         }))
     }
 
@@ -365,22 +351,12 @@ impl RelinkLink {
     /// Messages sent and not acknowledged as consumed: channel, number, parts.
     fn unacknowledged<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let link = self.sending()?;
-        let left: Vec<_> = py.detach(|| {
-            link.driven().call(|session, _| {
-                let left = session.machine().unacknowledged();
-                left.map(|(channel, sequence, payload)| {
-                    (channel.clone(), sequence, payload.clone())
-                })
-                .collect()
-            })
+        let left = py.detach(|| link.driven().call(|session, _| session.unacknowledged()));
+        let left = left.iter().map(|one| {
+            let channel = PyBytes::new(py, one.channel.as_bytes());
+            (channel, one.sequence.0, parts_of(py, &one.payload))
         });
-        let list = PyList::empty(py);
-        for (channel, sequence, payload) in left {
-            let parts = payload.as_slice().iter().map(|part| PyBytes::new(py, part));
-            let parts: Vec<_> = parts.collect();
-            list.append((PyBytes::new(py, channel.as_bytes()), sequence.0, parts))?;
-        }
-        Ok(list)
+        PyList::new(py, left)
     }
 
     /// Epoch and link id.
@@ -492,17 +468,15 @@ impl RelinkLink {
 
     /// How often each channel is named: one alone, or a list.
     fn counted(&self, channels: &Bound<'_, PyAny>) -> PyResult<HashMap<ChannelId, u32>> {
-        let mut counts = HashMap::new();
-        let mut count = |channel: &Bound<'_, PyAny>| -> PyResult<()> {
-            let count: &mut u32 = counts
-                .entry(channel_of(channel, self.own_id_size)?)
-                .or_default();
-            *count = count.saturating_add(1);
-            Ok(())
+        let mut counts: HashMap<_, u32> = HashMap::new();
+        let channels = match channels.cast::<PyList>() {
+            Ok(list) => list.iter().collect(),
+            Err(_) => vec![channels.clone()],
         };
-        match channels.cast::<PyList>() {
-            Ok(list) => list.iter().try_for_each(|channel| count(&channel))?,
-            Err(_) => count(channels)?,
+        for channel in channels {
+            let channel = channel_of(&channel, self.own_id_size)?;
+            let count = counts.entry(channel).or_default();
+            *count = count.saturating_add(1);
         }
         Ok(counts)
     }
@@ -519,20 +493,19 @@ impl RelinkLink {
             _ => self.get()?,
         };
         let interest = match interest {
+            "kept" => None,
             "message" => Some(Interest::Message),
             "decision" => Some(Interest::Decision),
             "event" => Some(Interest::Event),
             "connected" => Some(Interest::Connected),
             "end" => Some(Interest::End),
             "pong" => Some(Interest::Pong(ping_of(ping))),
-            "kept" => None,
             "acknowledged" => Some(Interest::Acknowledged),
             "room" => {
                 let channel = channel
                     .ok_or_else(|| errors::usage("channel", "room is waited for on a channel"))?;
-                let counts = self.counted(channel)?;
                 Some(Interest::RoomFor {
-                    counts,
+                    counts: self.counted(channel)?,
                     bytes: size,
                 })
             }

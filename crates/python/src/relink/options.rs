@@ -3,23 +3,12 @@
 use ackline::relink::{ConnectOptions, ListenOptions, PARAMETERS};
 use ackline_core::options::{Options as _, Uses};
 use ackline_relink::EndpointConfig;
-use ackline_relink::frame::{EndpointName, Parameters};
+use ackline_relink::frame::EndpointName;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::errors;
 use crate::options::{refuse, set, set_all, value_of};
-
-/// Sets a channel id size or a transaction flag; answers whether the option is one of them.
-fn parameter(parameters: &mut Parameters, key: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let is_one = parameters.set(Uses::MACHINE, key, &value_of(value)?);
-    is_one.map_err(|error| errors::option(key, &error))
-}
-
-/// A name of up to 255 bytes.
-pub(super) fn endpoint_name(name: &str) -> PyResult<EndpointName> {
-    EndpointName::try_from(name).map_err(errors::refused)
-}
 
 /// Reads all options of a connector; unknown names are refused.
 pub(super) fn connect(options: &Bound<'_, PyDict>) -> PyResult<ConnectOptions> {
@@ -56,14 +45,15 @@ fn endpoints(value: &Bound<'_, PyAny>) -> PyResult<Vec<EndpointConfig>> {
         let given = given.cast::<PyDict>().map_err(|_| wrong())?;
         for (key, value) in given {
             let key: String = key.extract()?;
-            if !parameter(&mut parameters, &key, &value)? {
+            let is_one = parameters.set(Uses::MACHINE, &key, &value_of(&value)?);
+            if !is_one.map_err(|error| errors::option(&key, &error))? {
                 others.push(key);
             }
         }
         refuse(&others)?;
         let name: String = name.extract()?;
         all.push(EndpointConfig {
-            endpoint_name: endpoint_name(&name)?,
+            endpoint_name: EndpointName::try_from(&*name).map_err(errors::refused)?,
             parameters,
         });
     }

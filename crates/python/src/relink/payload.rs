@@ -6,9 +6,9 @@ use ackline::core::Sequence;
 use ackline::relink::{ChannelId, Mark, Message, Payload};
 use ackline_relink::COPIED_BYTES;
 use bytes::Bytes;
+use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyList, PyMemoryView};
-use pyo3::{PyTypeInfo, ffi};
+use pyo3::types::{PyBool, PyBytes, PyInt, PyList, PyMemoryView};
 
 use crate::errors;
 use crate::payloads::joined;
@@ -128,10 +128,7 @@ impl RelinkMessage {
     fn parts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         match &self.content {
             Content::Copied(bytes) => PyList::new(py, [bytes]),
-            Content::Held(payload) => {
-                let parts = payload.as_slice().iter();
-                PyList::new(py, parts.map(|part| PyBytes::new(py, part)))
-            }
+            Content::Held(payload) => PyList::new(py, parts_of(py, payload)),
         }
     }
 
@@ -203,6 +200,12 @@ impl RelinkPart {
     }
 }
 
+/// The parts of a payload, copied.
+pub(super) fn parts_of<'py>(py: Python<'py>, payload: &Payload) -> Vec<Bound<'py, PyBytes>> {
+    let parts = payload.as_slice().iter();
+    parts.map(|part| PyBytes::new(py, part)).collect()
+}
+
 /// The number of a message.
 pub(super) fn sequence_of(value: &Bound<'_, PyAny>) -> PyResult<Sequence> {
     let number = value.extract().ok().filter(|_| !is_flag(value));
@@ -230,16 +233,13 @@ pub(super) fn channel_of(value: &Bound<'_, PyAny>, size: u8) -> PyResult<Channel
     }
     let wrong = || {
         let kind = value.get_type();
+        let shown = if value.is_instance_of::<PyInt>() {
+            value.to_string()
+        } else {
+            kind.to_string()
+        };
         let text = format!(
-            "a channel is its id as bytes, or as a number that fits {size} bytes; this is {}",
-            if value
-                .is_instance(&pyo3::types::PyInt::type_object(value.py()))
-                .unwrap_or(false)
-            {
-                value.to_string()
-            } else {
-                kind.to_string()
-            }
+            "a channel is its id as bytes, or as a number that fits {size} bytes; this is {shown}"
         );
         errors::usage("invalid_channel_id", &text)
     };

@@ -4,6 +4,7 @@ use ackline::relink::{Error, Unacknowledged};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
+use super::payload::parts_of;
 use crate::errors;
 
 /// The exception of an error.
@@ -27,6 +28,15 @@ pub(crate) fn raised(error: Error) -> PyErr {
     }
 }
 
+/// The result of a call; `None` without room.
+pub(super) fn unless_blocked<R>(result: Result<R, Error>) -> PyResult<Option<R>> {
+    match result {
+        Ok(done) => Ok(Some(done)),
+        Err(Error::Blocked) => Ok(None),
+        Err(error) => Err(raised(error)),
+    }
+}
+
 /// `LinkLost` with the messages that may be sent again.
 fn lost(text: &str, left: &[Unacknowledged]) -> PyErr {
     Python::attach(|py| {
@@ -45,8 +55,7 @@ fn lost(text: &str, left: &[Unacknowledged]) -> PyErr {
 fn messages<'py>(py: Python<'py>, left: &[Unacknowledged]) -> PyResult<Bound<'py, PyTuple>> {
     let class = py.import("ackline.exceptions")?.getattr("Unacknowledged")?;
     let made = left.iter().map(|one| {
-        let parts = one.payload.as_slice().iter();
-        let parts = PyTuple::new(py, parts.map(|part| PyBytes::new(py, part)))?;
+        let parts = PyTuple::new(py, parts_of(py, &one.payload))?;
         let channel = PyBytes::new(py, one.channel.as_bytes());
         class.call1((channel, one.sequence.0, parts))
     });

@@ -23,34 +23,22 @@ impl RelinkReceipt {
 
     fn ready(&self, stage: &str) -> PyResult<impl Future<Output = ()> + Send + use<>> {
         let receipt = self.receipt.get()?.clone();
-        let stage = match stage {
-            "kept" => {
-                receipt.check_durable().map_err(raised)?;
-                Stage::Kept
-            }
-            "received" => Stage::Received,
-            "consumed" => Stage::Consumed,
-            "committed" => Stage::Committed,
+        match stage {
+            "kept" => receipt.check_durable().map_err(raised)?,
+            "received" | "consumed" | "committed" => {}
             _ => return Err(errors::usage("stage", "there is no such stage")),
-        };
+        }
+        let stage = stage.to_owned();
         Ok(async move {
             // The caller takes the result afterwards, also an error.
-            match stage {
-                Stage::Kept => drop(receipt.kept().await),
-                Stage::Received => drop(receipt.received().await),
-                Stage::Consumed => drop(receipt.consumed().await),
-                Stage::Committed => drop(receipt.committed().await),
+            match &*stage {
+                "kept" => drop(receipt.kept().await),
+                "received" => drop(receipt.received().await),
+                "consumed" => drop(receipt.consumed().await),
+                _ => drop(receipt.committed().await),
             }
         })
     }
-}
-
-#[derive(Clone, Copy)]
-enum Stage {
-    Kept,
-    Received,
-    Consumed,
-    Committed,
 }
 
 #[pymethods]

@@ -254,12 +254,8 @@ impl RelinkSink {
     fn send(&self, link: &Link, room: Room, payloads: Vec<Bytes>) -> PyResult<()> {
         let mut sent = self.sent.lock()?;
         let bytes = payloads.iter().map(Bytes::len).sum::<usize>();
-        sent.bytes = sent
-            .bytes
-            .saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
-        let rows = sent
-            .rows
-            .saturating_add(u64::try_from(payloads.len()).unwrap_or(u64::MAX));
+        sent.bytes = sent.bytes.saturating_add(bytes as u64);
+        let rows = sent.rows.saturating_add(payloads.len() as u64);
         self.fits(room, rows, sent.bytes)?;
         let payloads: Vec<Payload> = payloads.into_iter().map(Payload::from).collect();
         let taken = link
@@ -321,14 +317,14 @@ impl RelinkSink {
         let Some(reason) = link.told().refused else {
             return Ok(());
         };
-        let (url, place) = (shown(&self.given.url), self.given.source.place());
-        let read = self.given.source.read();
-        let text = format!(
-            "{url}: the receiver does not take the transaction{place}: {reason}; {}: use smaller batches, or a \
-             receiver with more memory",
-            none_of(read, &place)
+        let why = format!(
+            "the receiver does not take the transaction{}: {reason}",
+            self.given.source.place()
         );
-        Err(errors::lost(&text, read))
+        Err(self.lost(
+            &why,
+            ": use smaller batches, or a receiver with more memory",
+        ))
     }
 
     /// Waits as long as rows leave, and for `timeout` when none does.
@@ -356,11 +352,18 @@ impl RelinkSink {
         if error.is_usage() || matches!(error, Error::Url(_) | Error::Tls { .. }) {
             return raised(error);
         }
-        let read = self.given.source.read();
-        let (url, place) = (shown(&self.given.url), self.given.source.place());
-        let none = none_of(read, &place);
-        let text = format!("{url}: {what}: {error}; {none}");
-        errors::lost(&text, read)
+        self.lost(&format!("{what}: {error}"), "")
+    }
+
+    /// The error with the uncommitted rows, and behind it the advice.
+    fn lost(&self, why: &str, advice: &str) -> PyErr {
+        let (read, place) = (self.given.source.read(), self.given.source.place());
+        let none = match read {
+            0 => format!("no row{place} is committed"),
+            _ => format!("none of the {read} rows{place} is committed"),
+        };
+        let url = shown(&self.given.url);
+        errors::lost(&format!("{url}: {why}; {none}{advice}"), read)
     }
 }
 
@@ -437,14 +440,6 @@ fn not_committed(url: &str, partitions: &[u64], fates: &[Fate]) -> Option<String
         said.join("; ")
     );
     Some(text)
-}
-
-/// The text for the rows read of a partition, none of which is committed.
-fn none_of(read: u64, place: &str) -> String {
-    match read {
-        0 => format!("no row{place} is committed"),
-        _ => format!("none of the {read} rows{place} is committed"),
-    }
 }
 
 /// The URL without its query.

@@ -59,6 +59,17 @@ impl Link {
         }
     }
 
+    /// Returns the limits of every link as hints, for a peer whose packets may have so many bytes at the most.
+    pub fn limits(&self, most_packet: u64) -> Vec<Hint> {
+        let limits = &self.config.limits;
+        let most = limits.max_message_bytes.min(limits.max_part_bytes);
+        let by_memory = most_packet.saturating_sub(HEAD_BYTES);
+        vec![
+            Hint::ReceiveWindow(self.config.receive_window.into()),
+            Hint::MessageBytes(most.min(by_memory)),
+        ]
+    }
+
     /// Tells the listener's hints as events from now on: the connector has asked for them.
     pub const fn hear_hints(&mut self) {
         self.reader.hear_hints();
@@ -265,3 +276,6 @@ impl Link {
         }
     }
 }
+
+/// A packet's head, ids and padding, at the most, for a message of one part on one channel.
+const HEAD_BYTES: u64 = 512;

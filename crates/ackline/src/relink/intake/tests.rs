@@ -145,7 +145,7 @@ fn a_transaction_without_room_is_let_go_and_uncommitted() {
         let wanted = NoRoom {
             messages: 3,
             bytes: 3 * 3_064,
-            over: Over::Link(10_000),
+            over: Reason::OverLink(10_000),
         };
         assert_eq!(no_room, [None, Some(wanted), None]);
         assert_eq!(intake.held_bytes(), 3_064 + 3 * RUN_COST);

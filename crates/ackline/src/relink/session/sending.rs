@@ -4,10 +4,9 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use ackline_core::{LimitHit, UsageError};
-use ackline_relink::{ChannelId, Payload};
+use ackline_relink::{ChannelId, Error, Payload};
 
-use super::{Session, refusal};
-use crate::relink::error::Error;
+use super::Session;
 use crate::relink::receipt::Receipt;
 
 impl Session {
@@ -43,7 +42,7 @@ impl Session {
         Ok(sent
             .map(|(channel, sequence)| {
                 let life = self.sent.life(channel, sequence);
-                life.sent(sequence, bytes, change)
+                life.sent(sequence, std::iter::once(bytes), change)
             })
             .collect())
     }
@@ -103,7 +102,7 @@ impl Session {
         let sizes = run.iter().map(Payload::bytes);
         let change = self.machine.changes_noted();
         let life = self.sent.life(channel, first);
-        let last = life.sent_run(first.plus(steps), sizes, change);
+        let last = life.sent(first.plus(steps), sizes, change);
         Ok((sent, Some(last)))
     }
 
@@ -116,7 +115,7 @@ impl Session {
                 channel: channel.clone(),
                 wanted,
             },
-            _ => refusal(error),
+            _ => Error::refused(error),
         }
     }
 

@@ -4,11 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use ackline_core::Sequence;
-use ackline_relink::{ChannelId, Link};
+use ackline_relink::{ChannelId, Error, Link, SentLife, Stage};
 
-use crate::relink::error::Error;
 use crate::relink::interest::Wait;
-use crate::relink::receipt::{Kept, Progress, Receipt, Stage};
+use crate::relink::receipt::{Kept, Progress, Receipt};
 use crate::wakes::Wakes;
 
 /// The lives of own channels. Changes here wake the waits.
@@ -38,15 +37,14 @@ impl Sent {
             wakes: Wakes::default(),
         };
         for standing in machine.standings() {
-            let life = Progress::adopted(sent.next_life(), &standing, Arc::clone(&sent.kept));
-            sent.lives.insert(standing.channel.clone(), Arc::new(life));
+            sent.begin(standing.channel, SentLife::adopted(&standing));
         }
         for (channel, sequence, payload) in machine.unacknowledged() {
             let Some(life) = sent.lives.get(channel) else {
                 continue;
             };
             sent.bytes += payload.bytes();
-            life.sent(sequence, payload.bytes(), 0);
+            life.sent(sequence, std::iter::once(payload.bytes()), 0);
         }
         for standing in machine.standings() {
             for (is_commit, through) in standing.decided {
@@ -66,9 +64,10 @@ impl Sent {
         self.wakes.next()
     }
 
-    fn next_life(&mut self) -> u64 {
+    fn begin(&mut self, channel: &ChannelId, life: SentLife) {
         self.begun += 1;
-        self.begun
+        let life = Progress::new(self.begun, life, Arc::clone(&self.kept));
+        self.lives.insert(channel.clone(), Arc::new(life));
     }
 
     /// Whether so many bytes more may be sent; without unacknowledged ones any number may.
@@ -84,8 +83,7 @@ impl Sent {
     /// The life of a channel, which begins with this message if there is none.
     pub(super) fn life(&mut self, channel: &ChannelId, sequence: Sequence) -> &Arc<Progress> {
         if !self.lives.contains_key(channel) {
-            let life = Progress::new(self.next_life(), sequence, Arc::clone(&self.kept));
-            self.lives.insert(channel.clone(), Arc::new(life));
+            self.begin(channel, SentLife::new(sequence));
         }
         &self.lives[channel]
     }
@@ -100,7 +98,7 @@ impl Sent {
         let Some(life) = self.lives.get(channel) else {
             return;
         };
-        self.bytes -= life.reach(stage, through);
+        self.bytes -= life.lock().reach(stage, through);
         let number = life.number();
         self.wake(Wait::Life(number));
         if stage == Stage::Consumed {
@@ -111,7 +109,7 @@ impl Sent {
     /// A channel is closed: nothing more is heard of its messages.
     pub(super) fn close(&mut self, channel: &ChannelId) {
         if let Some(life) = self.lives.remove(channel) {
-            self.bytes -= life.end(Error::ChannelClosed);
+            self.bytes -= life.lock().end(Error::ChannelClosed);
             self.wake(Wait::Life(life.number()));
             self.wake(Wait::Kept);
         }
@@ -125,7 +123,7 @@ impl Sent {
             self.wake(wait);
         }
         for life in self.lives.values() {
-            life.end(why.clone());
+            life.lock().end(why.clone());
             self.wakes.wake(Wait::Life(life.number()).key());
         }
     }

@@ -1,35 +1,32 @@
 //! When a link that cannot be resumed is given up (R-RELINK-V24).
 
 use ackline_core::ErrorKind as _;
-use ackline_link::End;
-use ackline_relink::Kind;
+
+use crate::Kind;
 
 /// Transports in a row that ended in the same violation before the peer's resume.
 #[derive(Debug, Default)]
-pub(super) struct Failures {
+pub struct Failures {
     code: Option<&'static str>,
     count: u32,
 }
 
 impl Failures {
-    /// Counts the end of a transport; answers whether the link is to be given up.
-    pub(super) fn count(&mut self, end: &End<Kind>, has_resumed: bool) -> bool {
+    /// Counts the end of a transport, which may be a violation; returns whether the link is to be given up.
+    pub fn count(&mut self, violation: Option<&Kind>, has_resumed: bool) -> bool {
         if has_resumed {
             *self = Self::default();
             return false;
         }
-        let End::Protocol(error) = end else {
+        // Silence says nothing of the link's state.
+        let Some(kind) = violation.filter(|kind| !matches!(kind, Kind::Timeout(_))) else {
             return false;
         };
-        // Silence says nothing of the link's state.
-        if matches!(error.kind, Kind::Timeout(_)) {
-            return false;
-        }
-        let code = Some(error.kind.code());
+        let code = Some(kind.code());
         if self.code != code {
             *self = Self { code, count: 0 };
         }
-        self.count += 1;
+        self.count = self.count.saturating_add(1);
         self.count >= GIVE_UP_AFTER
     }
 }
@@ -38,7 +35,7 @@ const GIVE_UP_AFTER: u32 = 3;
 
 #[cfg(test)]
 mod tests {
-    use ackline_core::{LimitHit, ProtocolError};
+    use ackline_core::LimitHit;
 
     use super::*;
 
@@ -48,21 +45,17 @@ mod tests {
         option: "--pong-timeout",
     };
 
-    fn violation(kind: Kind) -> End<Kind> {
-        End::Protocol(ProtocolError { kind, offset: 0 })
-    }
-
     #[test]
     fn three_resumes_that_fail_in_the_same_way_are_enough() {
-        let unknown = || violation(Kind::UnknownChannel);
+        let unknown = || Some(Kind::UnknownChannel);
         let mut failures = Failures::default();
         for (end, has_resumed, gives_up) in [
             (unknown(), false, false),
             (unknown(), false, false),
-            (violation(Kind::ChannelClosing), false, false),
+            (Some(Kind::ChannelClosing), false, false),
             (unknown(), false, false),
-            (violation(Kind::Timeout(SILENT)), false, false),
-            (End::Eof, false, false),
+            (Some(Kind::Timeout(SILENT)), false, false),
+            (None, false, false),
             (unknown(), false, false),
             (unknown(), true, false),
             (unknown(), false, false),
@@ -70,9 +63,9 @@ mod tests {
             (unknown(), false, true),
         ] {
             assert_eq!(
-                failures.count(&end, has_resumed),
+                failures.count(end.as_ref(), has_resumed),
                 gives_up,
-                "{end} {has_resumed}"
+                "{end:?} {has_resumed}"
             );
         }
     }

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use ackline_relink::frame::Hint;
+use crate::frame::Hint;
 
-/// The limits and reasons that the listener has told on the transport that there is, if it was [asked](super::ConnectOptions::wants_hints)
-/// and is one that tells: nothing otherwise. A listener tells its limits before it answers a ping.
+/// The limits and reasons that the listener has told on the transport that there is, if it was
+/// [asked](crate::ConnectorConfig::wants_hints) and is one that tells: nothing otherwise. A listener tells its limits before it answers a ping.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Told {
@@ -45,9 +45,19 @@ impl fmt::Display for Reason {
     }
 }
 
+impl Reason {
+    /// Returns the hint that tells it.
+    pub const fn hint(self) -> Hint {
+        match self {
+            Self::OverLink(bytes) => Hint::OverLink(bytes),
+            Self::OverAll(bytes) => Hint::OverAll(bytes),
+        }
+    }
+}
+
 impl Told {
-    /// The listener tells this.
-    pub(super) fn hear(&mut self, hint: Hint) {
+    /// Notes a hint of the listener.
+    pub fn hear(&mut self, hint: Hint) {
         match hint {
             Hint::TransactionBytes(bytes) => self.transaction_bytes = Some(bytes),
             Hint::ReceiveWindow(messages) => self.receive_window = Some(messages),

@@ -16,7 +16,7 @@ struct Orphan {
 
 /// The orphans, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Orphans {
+pub(crate) struct Orphans {
     by_age: BTreeMap<u64, Orphan>,
     ages: HashMap<u64, u64>,
     /// Orphans of each sender, and those of them that are empty.
@@ -26,11 +26,11 @@ pub(super) struct Orphans {
 
 impl Orphans {
     /// The link has lost its transport, which this sender had opened.
-    pub(super) fn add(&mut self, link_id: u64, sender: Arc<str>, is_empty: bool) {
+    pub(crate) fn add(&mut self, link_id: u64, sender: Arc<str>, is_empty: bool) {
         self.remove(link_id);
         let count = self.counts.entry(Arc::clone(&sender)).or_default();
-        count.0 += 1;
-        count.1 += usize::from(is_empty);
+        count.0 = count.0.saturating_add(1);
+        count.1 = count.1.saturating_add(usize::from(is_empty));
         self.ages.insert(link_id, self.next_age);
         let orphan = Orphan {
             link_id,
@@ -38,18 +38,18 @@ impl Orphans {
             is_empty,
         };
         self.by_age.insert(self.next_age, orphan);
-        self.next_age += 1;
+        self.next_age = self.next_age.saturating_add(1);
     }
 
     /// The link has a transport again, or is gone.
-    pub(super) fn remove(&mut self, link_id: u64) {
+    pub(crate) fn remove(&mut self, link_id: u64) {
         let age = self.ages.remove(&link_id);
         let Some(orphan) = age.and_then(|age| self.by_age.remove(&age)) else {
             return;
         };
         if let Some(count) = self.counts.get_mut(&orphan.sender) {
-            count.0 -= 1;
-            count.1 -= usize::from(orphan.is_empty);
+            count.0 = count.0.saturating_sub(1);
+            count.1 = count.1.saturating_sub(usize::from(orphan.is_empty));
             if count.0 == 0 {
                 self.counts.remove(&orphan.sender);
             }
@@ -58,13 +58,13 @@ impl Orphans {
 
     /// Whether this sender has as many orphans as it may, of `max_links` in all: a quarter of the links is left
     /// to the others.
-    pub(super) fn is_full(&self, sender: &str, max_links: usize) -> bool {
+    pub(crate) fn is_full(&self, sender: &str, max_links: usize) -> bool {
         let (all, _) = self.counts.get(sender).copied().unwrap_or_default();
-        all >= max_links - max_links / 4
+        all >= max_links.saturating_sub(max_links / 4)
     }
 
     /// The oldest empty orphan of this sender, if it has more of them than a sixteenth of `max_links`.
-    pub(super) fn surplus(&self, sender: &str, max_links: usize) -> Option<u64> {
+    pub(crate) fn surplus(&self, sender: &str, max_links: usize) -> Option<u64> {
         let (_, empty) = self.counts.get(sender).copied().unwrap_or_default();
         if empty <= max_links / 16 {
             return None;
@@ -73,7 +73,7 @@ impl Orphans {
     }
 
     /// The oldest empty orphan of all.
-    pub(super) fn emptiest(&self) -> Option<u64> {
+    pub(crate) fn emptiest(&self) -> Option<u64> {
         self.oldest_empty(|_| true)
     }
 

@@ -1,10 +1,12 @@
-//! Errors of a link, and the messages that are left to send again when a link is lost.
+//! Errors of calls on a link, and the messages that are left to send again when a link is lost. An error about a message
+//! that may not be named now tells the channel, the message and the messages that may be named.
 
 use std::sync::Arc;
 
 use ackline_core::options::OptionError;
 use ackline_core::{LimitHit, Sequence, UsageError};
-use ackline_relink::{ChannelId, Payload};
+
+use crate::{ChannelId, Payload};
 
 /// Why a call on a link failed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -149,16 +151,53 @@ impl Error {
         )
     }
 
-    pub(crate) fn state(error: impl std::fmt::Display) -> Self {
+    /// Returns the error of a directory that cannot be used.
+    pub fn state(error: impl std::fmt::Display) -> Self {
         Self::State(error.to_string().into())
     }
 
-    pub(crate) fn unkept(error: impl std::fmt::Display) -> Self {
+    /// Returns the error of a change that could not be written.
+    pub fn unkept(error: impl std::fmt::Display) -> Self {
         Self::Unkept(error.to_string().into())
     }
 
-    pub(crate) fn url(error: impl std::fmt::Display) -> Self {
+    /// Returns the error of a wrong URL.
+    pub fn url(error: impl std::fmt::Display) -> Self {
         Self::Url(error.to_string().into())
+    }
+
+    /// Returns the error of a verb that the machine has refused.
+    pub fn refused(error: UsageError) -> Self {
+        match error.code {
+            "window_full" => Self::Blocked,
+            _ => Self::Usage(error),
+        }
+    }
+
+    /// Returns the error of a refused verb that names a message on a channel, of this end's or of the peer's; `may` are
+    /// the first and the last message that may be named.
+    pub fn unnamed(
+        error: UsageError,
+        (channel, is_own): (&ChannelId, bool),
+        sequence: Option<Sequence>,
+        may: Option<(Sequence, Sequence)>,
+    ) -> Self {
+        let channel = channel.clone();
+        match error.code {
+            "unknown_channel" => Self::UnknownChannel { channel, is_own },
+            "out_of_range" => Self::OutOfRange {
+                channel,
+                sequence,
+                may,
+            },
+            _ => Self::Usage(error),
+        }
+    }
+}
+
+impl From<OptionError> for Error {
+    fn from(error: OptionError) -> Self {
+        Self::Option(error)
     }
 }
 

@@ -1,29 +1,58 @@
-//! Changes of a link as bytes, and back. Numbers are little-endian; nothing is sized by a number that was
-//! not checked against the bytes that are there.
+//! The records of a link's journal as bytes, and back: the link's origin, its changes, and two notes of the process that
+//! keeps it. Numbers are little-endian; no memory is sized by a number that was not checked against the bytes that are
+//! there.
+//!
+//! ```text
+//! journal = origin (change | ended | carried)*        each begins with its kind, one byte
+//! ```
 
 use std::sync::Arc;
 
 use ackline_core::Sequence;
-use ackline_link::PeerInfo;
-use ackline_relink::frame::{EndpointName, Operation, Parameters};
-use ackline_relink::{Change, ChannelId, LinkKey, Payload, Side};
 use bytes::Bytes;
 
-/// Where a link comes from: the first record of its journal.
+use crate::frame::{EndpointName, Operation, Parameters};
+use crate::{Change, ChannelId, LinkKey, Payload, Side};
+
+/// The origin of a link: the first record of its journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Origin {
-    pub(crate) endpoint_name: EndpointName,
-    pub(crate) parameters: Parameters,
-    /// The identity of TLS that the link belongs to.
-    pub(crate) owner: Option<Arc<str>>,
+pub struct Origin {
+    /// The endpoint that the link is to.
+    pub endpoint_name: EndpointName,
+    /// Channel id sizes and transaction flags of the link.
+    pub parameters: Parameters,
+    /// The identity that the link belongs to.
+    pub owner: Option<Arc<str>>,
+}
+
+/// The peer of a link's last transport, in the words of the process that keeps the link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Carrier {
+    /// The name of the peer.
+    pub name: Arc<str>,
+    /// The sender that its limits go by.
+    pub sender: Arc<str>,
+    /// Further facts by name.
+    pub attributes: Vec<(Arc<str>, Arc<str>)>,
+}
+
+/// A record behind the origin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Record {
+    /// A change of the link.
+    Change(Change),
+    /// The end of a life of a peer's channel: its messages stand below this position of a spool.
+    Ended(ChannelId, u64),
+    /// The peer that carried the link last.
+    Carried(Carrier),
 }
 
 impl Origin {
     /// Appends the record.
-    pub(in crate::relink) fn encode(&self, out: &mut Vec<u8>) {
+    pub fn encode(&self, out: &mut Vec<u8>) {
         let parameters = &self.parameters;
-        out.push(ORIGIN);
         out.extend_from_slice(&[
+            ORIGIN,
             parameters.connector_channel_id_size,
             parameters.listener_channel_id_size,
             u8::from(parameters.connector_transactions),
@@ -34,13 +63,13 @@ impl Origin {
         put_bytes(self.owner.as_deref().unwrap_or_default().as_bytes(), out);
     }
 
-    /// The record at the front of `input`.
-    pub(in crate::relink) fn decode(input: &mut &[u8]) -> Option<Self> {
+    /// Takes the record at the front of `input`.
+    pub fn decode(input: &mut &[u8]) -> Option<Self> {
         let [ORIGIN, connector, listener, own, peers, is_owned] = *take(input)? else {
             return None;
         };
         let name = str::from_utf8(take_bytes(input)?).ok()?;
-        let owner = str::from_utf8(take_bytes(input)?).ok()?;
+        let owner = text(input)?;
         Some(Self {
             endpoint_name: EndpointName::try_from(name).ok()?,
             parameters: Parameters {
@@ -49,35 +78,57 @@ impl Origin {
                 connector_transactions: own != 0,
                 listener_transactions: peers != 0,
             },
-            owner: (is_owned != 0).then(|| owner.into()),
+            owner: (is_owned != 0).then_some(owner),
+        })
+    }
+}
+
+impl Carrier {
+    /// Appends the record.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.push(CARRIED_BY);
+        put_bytes(self.name.as_bytes(), out);
+        put_bytes(self.sender.as_bytes(), out);
+        out.extend_from_slice(&to_u32(self.attributes.len()).to_le_bytes());
+        for (name, value) in &self.attributes {
+            put_bytes(name.as_bytes(), out);
+            put_bytes(value.as_bytes(), out);
+        }
+    }
+
+    fn decode(input: &mut &[u8]) -> Option<Self> {
+        let (name, sender) = (text(input)?, text(input)?);
+        let count = u32::from_le_bytes(*take(input)?);
+        let attributes = (0..count).map(|_| Some((text(input)?, text(input)?)));
+        Some(Self {
+            name,
+            sender,
+            attributes: attributes.collect::<Option<_>>()?,
         })
     }
 }
 
 /// Appends the record of a change.
-pub(in crate::relink) fn encode(change: &Change, out: &mut Vec<u8>) {
-    let mut put = |kind: u8, channel: &ChannelId, through: Sequence| {
-        out.push(kind);
-        put_channel(channel, out);
-        out.extend_from_slice(&through.0.to_le_bytes());
-    };
-    match change {
+pub fn encode(change: &Change, out: &mut Vec<u8>) {
+    let (kind, channel, through) = match change {
         Change::Established(key) => {
             out.push(ESTABLISHED);
             out.extend_from_slice(&key.epoch.to_le_bytes());
             out.extend_from_slice(&key.link_id.to_le_bytes());
+            return;
         }
+        Change::Shutdown => return out.push(SHUTDOWN),
+        Change::Closing { channel } => (CLOSING, channel, None),
+        Change::CloseLeaves { channel } => (CLOSE_LEAVES, channel, None),
+        Change::Closed { side, channel } => match side {
+            Side::Outgoing => (OWN_CLOSED, channel, None),
+            Side::Incoming => (PEERS_CLOSED, channel, None),
+        },
         Change::Sent {
-            channel,
-            sequence,
-            payload,
-        } => {
-            put(SENT, channel, *sequence);
-            out.extend_from_slice(&to_u32(payload.len()).to_le_bytes());
-            payload.parts().for_each(|part| put_bytes(&part, out));
-        }
-        Change::HandedOver { channel, through } => put(HANDED_OVER, channel, *through),
-        Change::Acknowledged { channel, through } => put(ACKNOWLEDGED, channel, *through),
+            channel, sequence, ..
+        } => (SENT, channel, Some(sequence)),
+        Change::HandedOver { channel, through } => (HANDED_OVER, channel, Some(through)),
+        Change::Acknowledged { channel, through } => (ACKNOWLEDGED, channel, Some(through)),
         Change::Decided {
             channel,
             operation,
@@ -85,108 +136,83 @@ pub(in crate::relink) fn encode(change: &Change, out: &mut Vec<u8>) {
         } => {
             let is_commit = *operation == Operation::Commit;
             let kind = if is_commit { COMMITTED } else { ROLLED_BACK };
-            put(kind, channel, *through);
+            (kind, channel, Some(through))
         }
-        Change::Outcome { channel, through } => put(OUTCOME, channel, *through),
-        Change::Consumed { channel, through } => put(CONSUMED, channel, *through),
+        Change::Outcome { channel, through } => (OUTCOME, channel, Some(through)),
+        Change::Consumed { channel, through } => (CONSUMED, channel, Some(through)),
         Change::Answered {
             channel,
             committed,
             through,
-        } => {
-            let kind = if *committed { SUCCEEDED } else { FAILED };
-            put(kind, channel, *through);
-        }
-        Change::Closing { channel } => {
-            out.push(CLOSING);
-            put_channel(channel, out);
-        }
-        Change::CloseLeaves { channel } => {
-            out.push(CLOSE_LEAVES);
-            put_channel(channel, out);
-        }
-        Change::Closed { side, channel } => {
-            out.push(match side {
-                Side::Outgoing => OWN_CLOSED,
-                Side::Incoming => PEERS_CLOSED,
-            });
-            put_channel(channel, out);
-        }
-        Change::Shutdown => out.push(SHUTDOWN),
+        } => (
+            if *committed { SUCCEEDED } else { FAILED },
+            channel,
+            Some(through),
+        ),
+    };
+    out.push(kind);
+    put_channel(channel, out);
+    if let Some(through) = through {
+        out.extend_from_slice(&through.0.to_le_bytes());
+    }
+    if let Change::Sent { payload, .. } = change {
+        out.extend_from_slice(&to_u32(payload.len()).to_le_bytes());
+        payload.parts().for_each(|part| put_bytes(&part, out));
     }
 }
 
-/// Appends where a channel of the peer's has ended in the spool that its messages are landed in.
-pub(super) fn encode_end(channel: &ChannelId, position: u64, out: &mut Vec<u8>) {
+/// Appends the record of [`Record::Ended`].
+pub fn encode_end(channel: &ChannelId, position: u64, out: &mut Vec<u8>) {
     out.push(ENDED_AT);
     put_channel(channel, out);
     out.extend_from_slice(&position.to_le_bytes());
 }
 
-/// Such a record at the front of `input`, if it is one.
-pub(super) fn decode_end(input: &mut &[u8]) -> Option<(ChannelId, u64)> {
-    let mut rest = input.strip_prefix(&[ENDED_AT])?;
-    let channel = channel(&mut rest)?;
-    let position = u64::from_le_bytes(*take(&mut rest)?);
-    *input = rest;
-    Some((channel, position))
-}
-
-/// Appends the peer that carried the link last.
-pub(super) fn encode_peer(peer: &PeerInfo, out: &mut Vec<u8>) {
-    out.push(CARRIED_BY);
-    put_bytes(peer.name.as_bytes(), out);
-    put_bytes(peer.sender.as_bytes(), out);
-    out.extend_from_slice(&to_u32(peer.attributes.len()).to_le_bytes());
-    for (name, value) in &peer.attributes {
-        put_bytes(name.as_bytes(), out);
-        put_bytes(value.as_bytes(), out);
+/// Reads records to the end of `input`; `None` if one of them cannot be read.
+pub fn decode_all(mut input: &[u8]) -> Option<Vec<Record>> {
+    let mut records = Vec::new();
+    while !input.is_empty() {
+        records.push(Record::decode(&mut input)?);
     }
+    Some(records)
 }
 
-/// Such a record at the front of `input`, if it is one.
-pub(super) fn decode_peer(input: &mut &[u8]) -> Option<PeerInfo> {
-    let mut rest = input.strip_prefix(&[CARRIED_BY])?;
-    let mut peer = PeerInfo::unix(None);
-    peer.name = text(&mut rest)?;
-    peer.sender = text(&mut rest)?;
-    let count = u32::from_le_bytes(*take(&mut rest)?);
-    let attributes = (0..count).map(|_| Some((text(&mut rest)?, text(&mut rest)?)));
-    peer.attributes = attributes.collect::<Option<_>>()?;
-    *input = rest;
-    Some(peer)
-}
-
-/// The change at the front of `input`.
-pub(in crate::relink) fn decode(input: &mut &[u8]) -> Option<Change> {
-    let [kind] = *take(input)?;
-    Some(match kind {
-        ESTABLISHED => {
-            let epoch = u64::from_le_bytes(*take(input)?);
-            let link_id = u64::from_le_bytes(*take(input)?);
-            Change::Established(LinkKey { epoch, link_id })
-        }
-        CLOSING => Change::Closing {
-            channel: channel(input)?,
-        },
-        CLOSE_LEAVES => Change::CloseLeaves {
-            channel: channel(input)?,
-        },
-        OWN_CLOSED | PEERS_CLOSED => Change::Closed {
-            side: if kind == OWN_CLOSED {
-                Side::Outgoing
-            } else {
-                Side::Incoming
-            },
-            channel: channel(input)?,
-        },
-        SHUTDOWN => Change::Shutdown,
-        _ => {
-            let channel = channel(input)?;
-            let through = Sequence(u32::from_le_bytes(*take(input)?));
-            with_sequence(kind, channel, through, input)?
-        }
-    })
+impl Record {
+    fn decode(input: &mut &[u8]) -> Option<Self> {
+        let [kind] = *take(input)?;
+        Some(Self::Change(match kind {
+            ESTABLISHED => {
+                let epoch = u64::from_le_bytes(*take(input)?);
+                let link_id = u64::from_le_bytes(*take(input)?);
+                Change::Established(LinkKey { epoch, link_id })
+            }
+            SHUTDOWN => Change::Shutdown,
+            CARRIED_BY => return Carrier::decode(input).map(Self::Carried),
+            _ => {
+                let channel = channel(input)?;
+                match kind {
+                    ENDED_AT => {
+                        let position = u64::from_le_bytes(*take(input)?);
+                        return Some(Self::Ended(channel, position));
+                    }
+                    CLOSING => Change::Closing { channel },
+                    CLOSE_LEAVES => Change::CloseLeaves { channel },
+                    OWN_CLOSED | PEERS_CLOSED => Change::Closed {
+                        side: if kind == OWN_CLOSED {
+                            Side::Outgoing
+                        } else {
+                            Side::Incoming
+                        },
+                        channel,
+                    },
+                    _ => {
+                        let through = Sequence(u32::from_le_bytes(*take(input)?));
+                        with_sequence(kind, channel, through, input)?
+                    }
+                }
+            }
+        }))
+    }
 }
 
 fn with_sequence(
@@ -359,12 +385,13 @@ mod tests {
         ]
     }
 
-    fn decoded(mut bytes: &[u8]) -> Option<Vec<Change>> {
-        let mut changes = Vec::new();
-        while !bytes.is_empty() {
-            changes.push(decode(&mut bytes)?);
-        }
-        Some(changes)
+    fn decoded(bytes: &[u8]) -> Option<Vec<Change>> {
+        let records = decode_all(bytes)?.into_iter();
+        let changes = records.map(|record| match record {
+            Record::Change(change) => Some(change),
+            _ => None,
+        });
+        changes.collect()
     }
 
     #[test]
@@ -389,20 +416,32 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_comes_back_as_it_was_and_a_part_of_it_is_none() {
-        let tcp = PeerInfo::tcp("[2001:db8::1]:7".parse().unwrap());
-        for peer in [
-            PeerInfo::unix(None),
-            tcp.with("proxy", "192.0.2.1").with("ü", ""),
+    fn a_peer_and_an_end_come_back_as_they_were_and_a_part_of_one_is_none() {
+        let carrier = |attributes: &[(&str, &str)]| {
+            let attributes = attributes.iter();
+            Record::Carried(Carrier {
+                name: "[2001:db8::1]:7".into(),
+                sender: "2001:db8::1".into(),
+                attributes: attributes
+                    .map(|(name, value)| ((*name).into(), (*value).into()))
+                    .collect(),
+            })
+        };
+        for record in [
+            carrier(&[]),
+            carrier(&[("proxy", "192.0.2.1"), ("ü", "")]),
+            Record::Ended(ChannelId::from(&[1, 2]), u64::MAX),
         ] {
             let mut bytes = Vec::new();
-            encode_peer(&peer, &mut bytes);
-            let mut input = &bytes[..];
-            assert_eq!(decode_peer(&mut input), Some(peer));
-            assert!(input.is_empty());
-            for len in 0..bytes.len() {
-                assert_eq!(decode_peer(&mut &bytes[..len]), None);
+            match &record {
+                Record::Carried(carrier) => carrier.encode(&mut bytes),
+                Record::Ended(channel, position) => encode_end(channel, *position, &mut bytes),
+                Record::Change(_) => unreachable!(),
             }
+            for len in 1..bytes.len() {
+                assert_eq!(decode_all(&bytes[..len]), None);
+            }
+            assert_eq!(decode_all(&bytes), Some(vec![record]));
         }
     }
 
