@@ -27,6 +27,7 @@ mod limits;
 mod out;
 mod partial;
 mod pending;
+pub mod pool;
 mod reader;
 mod record;
 mod slow_start;

@@ -11,43 +11,62 @@
 //! events outstanding goes first. Lost events stay with their host for one attempt to connect if that host
 //! had acknowledged anything: a receiver can recognise only events that come back to it.
 
+mod batch;
+mod room;
+mod stats;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use ackline_core::UsageError;
+use ackline_core::{Connection as _, UsageError};
 
-use super::super::OutRecord;
-use super::SenderOptions;
-use super::batch::{Batch, Chunk, wide};
-use super::report::{HostState, HostStats, SenderState, SenderStats, WindowReceipt};
-use super::room::WindowRoom;
+use crate::walker::wide;
+use crate::{Allowance, Writer, WriterEvent};
+pub use batch::Batch;
+use batch::Chunk;
+pub use room::WindowRoom;
+pub use stats::{HostState, HostStats, SenderState, SenderStats, Unacked, WindowReceipt};
 
-/// Why a batch was not accepted.
+/// The place of an accepted batch among all events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NotAccepted {
-    /// There will be room when something is acknowledged.
-    Blocked,
-    Usage(UsageError),
+pub struct Accepted {
+    /// The batch's id, counted from 1.
+    pub batch: u64,
+    /// The number of its first event, counted from 1 in the order of acceptance.
+    pub first: u64,
+    /// The number of its last event.
+    pub last: u64,
 }
 
-/// A batch that was accepted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Accepted {
-    pub(super) batch: u64,
-    pub(super) first: u64,
-    pub(super) last: u64,
-}
-
-/// How far a sender is in its life.
+/// The phases of a sender's life, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Phase {
+pub enum Phase {
+    /// Batches are accepted.
     Open,
     /// Nothing more is accepted.
     Closing,
     /// Nothing more is sent: the connections are being ended.
     Ending,
+    /// Every connection has ended.
     Closed,
+}
+
+/// The limits of a [`Pool`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Events in a window.
+    pub batch_events: u64,
+    /// Bytes in a window; a larger event goes alone.
+    pub batch_bytes: u64,
+    /// Events accepted and not acknowledged.
+    pub buffer_events: u64,
+    /// Their bytes.
+    pub buffer_bytes: u64,
+    /// Bytes of an event.
+    pub max_event: u64,
+    /// Receipts that are kept.
+    pub receipts: usize,
 }
 
 #[derive(Debug)]
@@ -71,6 +90,8 @@ struct Host {
     has_room: bool,
     /// An attempt to connect has come to an end.
     tried: bool,
+    /// Its last connection acknowledged an event.
+    has_acked: bool,
     stats: HostStats,
 }
 
@@ -82,33 +103,34 @@ struct Open {
     since: Instant,
 }
 
-/// The books of a sender.
+#[derive(Debug, Default)]
+struct Counts {
+    accepted: u64,
+    acked: u64,
+    possible_repeats: u64,
+    windows: u64,
+    last_batch: u64,
+    receipts_dropped: u64,
+}
+
+/// The books of a sender. Hosts are named by their place in the list.
 #[derive(Debug)]
-pub(super) struct Pool {
-    pub(super) phase: Phase,
-    batch_events: u64,
-    batch_bytes: u64,
-    buffer_events: u64,
-    buffer_bytes: u64,
-    max_event: u64,
+pub struct Pool {
+    phase: Phase,
+    bounds: Bounds,
     queue: VecDeque<Chunk>,
     hosts: Vec<Host>,
     batches: BTreeMap<u64, Open>,
     held_events: u64,
     held_bytes: u64,
     blocked: bool,
-    accepted: u64,
-    acked: u64,
-    possible_repeats: u64,
-    windows: u64,
-    last_batch: u64,
+    counts: Counts,
     receipts: VecDeque<WindowReceipt>,
-    keep_receipts: usize,
-    receipts_dropped: u64,
 }
 
 impl Pool {
-    pub(super) fn new(options: &SenderOptions, hosts: &[Arc<str>]) -> Self {
+    /// A pool of hosts with these URLs.
+    pub fn new(bounds: Bounds, hosts: &[Arc<str>]) -> Self {
         let host = |name: &Arc<str>| Host {
             flights: VecDeque::new(),
             own: VecDeque::new(),
@@ -116,177 +138,216 @@ impl Pool {
             partial: 0,
             has_room: false,
             tried: false,
+            has_acked: false,
             stats: HostStats::new(Arc::clone(name)),
         };
-        let (buffer_events, buffer_bytes) = options.buffer_for(hosts.len());
         Self {
             phase: Phase::Open,
-            batch_events: options.batch_events.into(),
-            batch_bytes: options.batch_bytes,
-            buffer_events,
-            buffer_bytes,
-            max_event: options.writer.max_in_flight_bytes.unwrap_or(u64::MAX),
+            bounds,
             queue: VecDeque::new(),
             hosts: hosts.iter().map(host).collect(),
             batches: BTreeMap::new(),
             held_events: 0,
             held_bytes: 0,
             blocked: false,
-            accepted: 0,
-            acked: 0,
-            possible_repeats: 0,
-            windows: 0,
-            last_batch: 0,
+            counts: Counts::default(),
             receipts: VecDeque::new(),
-            keep_receipts: options.receipts,
-            receipts_dropped: 0,
         }
     }
 
-    /// Takes a batch as a whole, or nothing of it.
-    pub(super) fn accept(&mut self, now: Instant, batch: &Batch) -> Result<Accepted, NotAccepted> {
+    /// The current phase.
+    pub const fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Enters a later phase; an earlier one changes nothing.
+    pub fn enter(&mut self, phase: Phase) {
+        self.phase = self.phase.max(phase);
+    }
+
+    /// Takes a batch as a whole, or nothing of it: `None` while the buffer is full.
+    ///
+    /// # Errors
+    /// `closed`; `batch_too_large` and `frame_too_large` for a batch that it can never hold.
+    pub fn accept(&mut self, now: Instant, batch: &Batch) -> Result<Option<Accepted>, UsageError> {
         let events = wide(batch.len());
-        self.admit(events, batch)?;
+        if !self.admits(events, batch)? {
+            return Ok(None);
+        }
         self.held_events = self.held_events.saturating_add(events);
         self.held_bytes = self.held_bytes.saturating_add(batch.bytes());
-        self.last_batch = self.last_batch.saturating_add(1);
-        let first = self.accepted.saturating_add(1);
-        self.accepted = self.accepted.saturating_add(events);
-        self.queue
-            .push_back(Chunk::whole(batch, self.last_batch, first));
+        let counts = &mut self.counts;
+        counts.last_batch = counts.last_batch.saturating_add(1);
+        let (id, first) = (counts.last_batch, counts.accepted.saturating_add(1));
+        counts.accepted = counts.accepted.saturating_add(events);
+        self.queue.push_back(Chunk::whole(batch, id, first));
         let open = Open {
             left: events,
             events,
             bytes: batch.bytes(),
             since: now,
         };
-        self.batches.insert(self.last_batch, open);
-        Ok(Accepted {
-            batch: self.last_batch,
+        self.batches.insert(id, open);
+        Ok(Some(Accepted {
+            batch: id,
             first,
-            last: self.accepted,
-        })
+            last: counts.accepted,
+        }))
     }
 
-    fn admit(&mut self, events: u64, batch: &Batch) -> Result<(), NotAccepted> {
-        let refuse = |code, message| Err(NotAccepted::Usage(UsageError::new(code, message)));
+    fn admits(&mut self, events: u64, batch: &Batch) -> Result<bool, UsageError> {
+        let refuse = |code, message| Err(UsageError::new(code, message));
         if self.phase != Phase::Open {
             return refuse("closed", "the sender is closed");
         }
-        if events > self.buffer_events {
+        if events > self.bounds.buffer_events {
             return refuse("batch_too_large", "more events than buffer_events");
         }
-        if batch.bytes() > self.buffer_bytes {
+        if batch.bytes() > self.bounds.buffer_bytes {
             return refuse("batch_too_large", "more bytes than buffer_bytes");
         }
-        if batch.largest() > self.max_event {
+        if batch.largest() > self.bounds.max_event {
             return refuse("frame_too_large", "an event is above max_in_flight_bytes");
         }
-        self.blocked = self.held_events.saturating_add(events) > self.buffer_events
-            || self.held_bytes.saturating_add(batch.bytes()) > self.buffer_bytes;
-        if self.blocked {
-            return Err(NotAccepted::Blocked);
+        self.blocked = self.held_events.saturating_add(events) > self.bounds.buffer_events
+            || self.held_bytes.saturating_add(batch.bytes()) > self.bounds.buffer_bytes;
+        Ok(!self.blocked)
+    }
+
+    /// A host is connected.
+    pub fn connected(&mut self, host: usize) {
+        if let Some(one) = self.hosts.get_mut(host) {
+            one.tried = true;
+            one.has_acked = false;
+            one.stats.state = HostState::Connected;
+            one.stats.connections = one.stats.connections.saturating_add(1);
         }
-        Ok(())
+    }
+
+    /// A connection to a host has ended, after [`book`](Self::book). If it acknowledged nothing, any host may take
+    /// its events.
+    pub fn disconnected(&mut self, host: usize) {
+        if self.hosts.get(host).is_some_and(|one| !one.has_acked) {
+            self.release(host);
+        }
+        self.set_room(host, None);
+    }
+
+    /// A host could not be reached: any host may take the events that stayed with it.
+    pub fn failed(&mut self, host: usize, reason: Arc<str>) {
+        self.release(host);
+        if let Some(one) = self.hosts.get_mut(host) {
+            one.tried = true;
+            one.stats.last_error = Some(reason);
+        }
+    }
+
+    /// Books the events of a host's writer. Returns whether anything was acknowledged, and whether there was an
+    /// event.
+    pub fn book(&mut self, host: usize, writer: &mut Writer) -> (bool, bool) {
+        let (mut grown, mut told) = (false, false);
+        while let Some(event) = writer.poll_event() {
+            told = true;
+            match event {
+                WriterEvent::Acknowledged { .. } => {
+                    grown = true;
+                    if let Some(one) = self.hosts.get_mut(host) {
+                        one.has_acked = true;
+                    }
+                    self.end_oldest(host, u32::MAX);
+                }
+                WriterEvent::Unacknowledged { from, .. } => self.end_oldest(host, from),
+            }
+        }
+        if told {
+            // Keeps the count of partly acknowledged events true to the events that are still in flight.
+            self.progress(host, writer);
+        }
+        (grown, told)
+    }
+
+    /// Books the acknowledged events of windows that are not complete. Returns whether there are new ones.
+    pub fn note(&mut self, host: usize, writer: &Writer) -> bool {
+        let grown = self.progress(host, writer);
+        if let Some(one) = self.hosts.get_mut(host) {
+            one.stats.window_size = writer.window_size();
+            one.has_acked |= grown;
+        }
+        grown
+    }
+
+    fn progress(&mut self, host: usize, writer: &Writer) -> bool {
+        let Some(host) = self.hosts.get_mut(host) else {
+            return false;
+        };
+        let before = host.partial;
+        host.partial = host.outstanding.saturating_sub(writer.unacknowledged());
+        host.partial > before
     }
 
     /// The next window of a host: its events, which are in flight from now on.
-    pub(super) fn take(&mut self, host: usize, events: u32, bytes: u64) -> Option<Vec<Chunk>> {
+    pub fn take(&mut self, host: usize, allowance: Allowance) -> Option<Unacked> {
         if matches!(self.phase, Phase::Ending | Phase::Closed) {
             return None;
         }
-        let from_own = !self.hosts.get(host)?.own.is_empty();
-        if !from_own && !self.is_turn_of(host) {
-            return None;
-        }
-        let events = u64::from(events).min(self.batch_events);
-        let limit = bytes.min(self.batch_bytes);
-        let queue = if from_own {
-            &mut self.hosts.get_mut(host)?.own
-        } else {
-            &mut self.queue
+        let is_turn = self.is_turn_of(host);
+        let one = self.hosts.get_mut(host)?;
+        let queue = match one.own.is_empty() {
+            false => &mut one.own,
+            true if is_turn => &mut self.queue,
+            true => return None,
         };
-        let room = WindowRoom::new(events, limit).alone_within(bytes);
+        let events = u64::from(allowance.events).min(self.bounds.batch_events);
+        let bytes = allowance.bytes.min(self.bounds.batch_bytes);
+        let room = WindowRoom::new(events, bytes).alone_within(allowance.bytes);
         let chunks = cut_window(queue, room);
-        let count = chunks
-            .iter()
-            .fold(0_u64, |sum, chunk| sum.saturating_add(chunk.len()));
+        let events = chunks.iter().map(Chunk::len).sum();
         let repeats = chunks.first()?.repeats;
+        let counts = &mut self.counts;
         if repeats {
-            self.possible_repeats = self.possible_repeats.saturating_add(count);
+            counts.possible_repeats = counts.possible_repeats.saturating_add(events);
         }
-        self.windows = self.windows.saturating_add(1);
-        let flight = Flight {
-            id: self.windows,
+        counts.windows = counts.windows.saturating_add(1);
+        one.outstanding = one.outstanding.saturating_add(events);
+        one.flights.push_back(Flight {
+            id: counts.windows,
             chunks: chunks.clone(),
-            events: count,
+            events,
             repeats,
-        };
-        let host = self.hosts.get_mut(host)?;
-        host.outstanding = host.outstanding.saturating_add(count);
-        host.flights.push_back(flight);
-        Some(chunks)
+        });
+        Some(Unacked { chunks })
     }
 
     /// The window taken last was not sent after all.
-    pub(super) fn put_back(&mut self, host: usize) {
-        let Some(flight) = self
-            .hosts
-            .get_mut(host)
-            .and_then(|one| one.flights.pop_back())
-        else {
+    pub fn put_back(&mut self, host: usize) {
+        let Some(one) = self.hosts.get_mut(host) else {
             return;
         };
+        let Some(flight) = one.flights.pop_back() else {
+            return;
+        };
+        one.outstanding = one.outstanding.saturating_sub(flight.events);
         if flight.repeats {
-            self.possible_repeats = self.possible_repeats.saturating_sub(flight.events);
-        }
-        if let Some(host) = self.hosts.get_mut(host) {
-            host.outstanding = host.outstanding.saturating_sub(flight.events);
+            let repeats = &mut self.counts.possible_repeats;
+            *repeats = repeats.saturating_sub(flight.events);
         }
         for chunk in flight.chunks {
             insert(&mut self.queue, chunk);
         }
     }
 
-    /// The oldest window of a host is acknowledged.
-    pub(super) fn acknowledged(&mut self, host: usize) {
+    /// The oldest window of a host was acknowledged up to event `from` of it, and the rest was lost with its
+    /// connection. The rest stays with the host if the connection acknowledged anything, else anyone may send it.
+    fn end_oldest(&mut self, host: usize, from: u32) {
         let Some(one) = self.hosts.get_mut(host) else {
             return;
         };
         let Some(flight) = one.flights.pop_front() else {
             return;
         };
+        let back = one.has_acked || from > 0;
         one.outstanding = one.outstanding.saturating_sub(flight.events);
         one.partial = one.partial.min(one.outstanding);
-        one.stats.acknowledged = one.stats.acknowledged.saturating_add(flight.events);
-        self.keep_receipt(host, &flight, flight.events);
-        for chunk in &flight.chunks {
-            self.settle(chunk);
-        }
-    }
-
-    /// Events in flight at a host that are not acknowledged, as its connection knows them; answers whether
-    /// any has been acknowledged since.
-    pub(super) fn progress(&mut self, host: usize, unacknowledged: u64) -> bool {
-        let Some(host) = self.hosts.get_mut(host) else {
-            return false;
-        };
-        let before = host.partial;
-        host.partial = host.outstanding.saturating_sub(unacknowledged);
-        host.partial > before
-    }
-
-    /// The oldest window of a host was lost with its connection, acknowledged up to event `from` of it.
-    /// The rest stays with the host if it is to get it `back`, else anyone may send it.
-    pub(super) fn lost(&mut self, host: usize, from: u32, back: bool) {
-        let Some(one) = self.hosts.get_mut(host) else {
-            return;
-        };
-        let Some(flight) = one.flights.pop_front() else {
-            return;
-        };
-        one.outstanding = one.outstanding.saturating_sub(flight.events);
-        one.partial = 0;
         let mut acked = u64::from(from).min(flight.events);
         one.stats.acknowledged = one.stats.acknowledged.saturating_add(acked);
         self.keep_receipt(host, &flight, acked);
@@ -306,7 +367,7 @@ impl Pool {
     }
 
     /// Puts the events that stayed with a host back into the queue: any host may take them.
-    pub(super) fn release(&mut self, host: usize) {
+    fn release(&mut self, host: usize) {
         let own = self
             .hosts
             .get_mut(host)
@@ -317,7 +378,7 @@ impl Pool {
     }
 
     fn settle(&mut self, chunk: &Chunk) {
-        self.acked = self.acked.saturating_add(chunk.len());
+        self.counts.acked = self.counts.acked.saturating_add(chunk.len());
         let Some(open) = self.batches.get_mut(&chunk.batch) else {
             return;
         };
@@ -331,12 +392,12 @@ impl Pool {
     }
 
     fn keep_receipt(&mut self, host: usize, flight: &Flight, acked: u64) {
-        if self.keep_receipts == 0 {
+        if self.bounds.receipts == 0 {
             return;
         }
-        if self.receipts.len() >= self.keep_receipts {
+        if self.receipts.len() >= self.bounds.receipts {
             self.receipts.pop_front();
-            self.receipts_dropped = self.receipts_dropped.saturating_add(1);
+            self.counts.receipts_dropped = self.counts.receipts_dropped.saturating_add(1);
         }
         let Some(host) = self.hosts.get(host) else {
             return;
@@ -352,7 +413,8 @@ impl Pool {
         });
     }
 
-    pub(super) fn take_receipts(&mut self) -> Vec<WindowReceipt> {
+    /// Takes the receipts that are kept, oldest first.
+    pub fn take_receipts(&mut self) -> Vec<WindowReceipt> {
         self.receipts.drain(..).collect()
     }
 
@@ -365,16 +427,16 @@ impl Pool {
         !rivals.into_iter().any(|one| one.outstanding < own)
     }
 
-    /// Notes whether a host may take a window, of `bytes` at the most; `true` when it could and now cannot,
-    /// so that it is another's turn.
-    pub(super) fn set_room(&mut self, host: usize, bytes: Option<u64>) -> bool {
-        let fits = |bytes| {
+    /// Notes the window that a host may take now. Returns `true` when it could take one and now cannot, so that it
+    /// is another's turn.
+    pub fn set_room(&mut self, host: usize, allowance: Option<Allowance>) -> bool {
+        let fits = |Allowance { bytes, .. }| {
             let front = self.queue.front();
             front.is_none_or(|chunk| {
                 chunk.fitting(&mut WindowRoom::new(1, bytes).alone_within(bytes)) > 0
             })
         };
-        let has_room = bytes.is_some_and(fits);
+        let has_room = allowance.is_some_and(fits);
         let Some(host) = self.hosts.get_mut(host) else {
             return false;
         };
@@ -382,23 +444,23 @@ impl Pool {
     }
 
     /// Whether there is something for this host to send.
-    pub(super) fn is_wanted(&self, host: usize) -> bool {
+    pub fn is_wanted(&self, host: usize) -> bool {
         let own = self.hosts.get(host).is_some_and(|one| !one.own.is_empty());
         own || !self.queue.is_empty()
     }
 
     /// Whether anything waits to be sent.
-    pub(super) fn has_work(&self) -> bool {
+    pub fn has_work(&self) -> bool {
         !self.queue.is_empty()
     }
 
     /// Whether everything that was accepted is acknowledged.
-    pub(super) fn is_done(&self) -> bool {
+    pub fn is_done(&self) -> bool {
         self.batches.is_empty()
     }
 
     /// Whether nothing will be sent any more.
-    pub(super) fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         match self.phase {
             Phase::Open => false,
             Phase::Closing => self.is_done(),
@@ -406,116 +468,50 @@ impl Pool {
         }
     }
 
-    pub(super) fn is_acknowledged(&self, batch: u64) -> bool {
-        (1..=self.last_batch).contains(&batch) && !self.batches.contains_key(&batch)
+    /// Whether every event of this batch is acknowledged; never for an id that was not given out.
+    pub fn is_acknowledged(&self, batch: u64) -> bool {
+        (1..=self.counts.last_batch).contains(&batch) && !self.batches.contains_key(&batch)
     }
 
     /// Whether a batch that found no room may find some; also when none will be accepted any more.
-    pub(super) fn may_accept(&self) -> Option<()> {
+    pub fn may_accept(&self) -> Option<()> {
         (!self.blocked || self.phase != Phase::Open).then_some(())
     }
 
     /// Whether every batch up to this one is acknowledged.
-    pub(super) fn is_flushed(&self, batch: u64) -> bool {
+    pub fn is_flushed(&self, batch: u64) -> bool {
         self.batches
             .keys()
             .next()
             .is_none_or(|oldest| *oldest > batch)
     }
 
-    pub(super) const fn last_batch(&self) -> u64 {
-        self.last_batch
+    /// The id of the batch that was accepted last; 0 before the first one.
+    pub const fn last_batch(&self) -> u64 {
+        self.counts.last_batch
     }
 
     /// Events accepted and not acknowledged, to the event.
-    pub(super) fn unacknowledged(&self) -> u64 {
-        let partial = self
-            .hosts
-            .iter()
-            .fold(0_u64, |sum, host| sum.saturating_add(host.partial));
-        self.accepted
-            .saturating_sub(self.acked)
-            .saturating_sub(partial)
+    pub fn unacknowledged(&self) -> u64 {
+        let partial = self.hosts.iter().map(|host| host.partial).sum();
+        let Counts {
+            accepted, acked, ..
+        } = self.counts;
+        accepted.saturating_sub(acked).saturating_sub(partial)
     }
 
-    /// The hosts, comma-separated.
-    pub(super) fn names(&self) -> String {
-        let names: Vec<&str> = self.hosts.iter().map(|one| &*one.stats.url).collect();
-        names.join(",")
-    }
-
-    pub(super) fn host(&mut self, host: usize) -> Option<&mut HostStats> {
+    /// The numbers of a host.
+    pub fn host(&mut self, host: usize) -> Option<&mut HostStats> {
         self.hosts.get_mut(host).map(|one| &mut one.stats)
     }
 
-    /// An attempt to connect to this host has come to an end.
-    pub(super) fn tried(&mut self, host: usize) {
-        if let Some(one) = self.hosts.get_mut(host) {
-            one.tried = true;
-        }
-    }
-
-    /// Whether any host was reached; `None` while that is not decided.
-    pub(super) fn was_reached(&self) -> Option<bool> {
-        if self.hosts.iter().any(|one| one.stats.connections > 0) {
-            return Some(true);
-        }
-        let decided = self.phase != Phase::Open || self.hosts.iter().all(|one| one.tried);
-        decided.then_some(false)
-    }
-
-    /// Why a host that is not connected failed last.
-    pub(super) fn last_error(&self) -> Option<Arc<str>> {
-        let away = self.hosts.iter().filter(|one| {
-            let state = one.stats.state;
-            !matches!(state, HostState::Connected | HostState::Draining)
-        });
-        away.into_iter()
-            .find_map(|one| one.stats.last_error.clone())
-    }
-
     /// Everything that is not acknowledged, in order. For a sender whose connections are over.
-    pub(super) fn take_unacknowledged(&mut self) -> Vec<Chunk> {
+    pub fn take_unacknowledged(&mut self) -> Unacked {
         for host in 0..self.hosts.len() {
             self.release(host);
         }
-        std::mem::take(&mut self.queue).into()
-    }
-
-    pub(super) fn stats(&self, now: Instant) -> SenderStats {
-        let hosts = self.hosts.iter().map(|one| HostStats {
-            in_flight_windows: one.flights.len(),
-            outstanding: one.outstanding.saturating_sub(one.partial),
-            ..one.stats.clone()
-        });
-        let hosts: Vec<HostStats> = hosts.collect();
-        let sum = |of: fn(&HostStats) -> u64| {
-            hosts
-                .iter()
-                .fold(0_u64, |sum, one| sum.saturating_add(of(one)))
-        };
-        SenderStats {
-            state: match self.phase {
-                Phase::Open if self.blocked => SenderState::Blocked,
-                Phase::Open => SenderState::Open,
-                Phase::Closing | Phase::Ending => SenderState::Closing,
-                Phase::Closed => SenderState::Closed,
-            },
-            accepted: self.accepted,
-            unacknowledged: self.unacknowledged(),
-            possible_repeats: self.possible_repeats,
-            attempts: sum(|one| one.attempts),
-            reconnects: sum(|one| one.connections.saturating_sub(1)),
-            buffer_events: self.held_events,
-            buffer_bytes: self.held_bytes,
-            oldest: self
-                .batches
-                .values()
-                .next()
-                .map(|open| now.saturating_duration_since(open.since)),
-            receipts_dropped: self.receipts_dropped,
-            hosts,
-        }
+        let chunks = std::mem::take(&mut self.queue).into();
+        Unacked { chunks }
     }
 }
 
@@ -545,28 +541,35 @@ fn insert(queue: &mut VecDeque<Chunk>, chunk: Chunk) {
     queue.insert(at, chunk);
 }
 
-/// The events of a window, in order.
-pub(super) fn records(chunks: &[Chunk]) -> impl Iterator<Item = &OutRecord> + Clone {
-    chunks.iter().flat_map(Chunk::records)
-}
-
 #[cfg(test)]
-#[allow(clippy::unwrap_used)] // a failed unwrap is a failed test
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)] // a failed unwrap is a failed test; any instant will do
 mod tests {
     use super::*;
 
+    const BOUNDS: Bounds = Bounds {
+        batch_events: 2_048,
+        batch_bytes: 4 << 20,
+        buffer_events: 65_536,
+        buffer_bytes: 64 << 20,
+        max_event: u64::MAX,
+        receipts: 0,
+    };
+    const ALLOWED: Allowance = Allowance {
+        events: 10,
+        bytes: 1_000,
+    };
+
     #[test]
-    fn what_an_ended_host_lets_go_of_is_taken_by_nobody() {
+    fn events_of_an_ended_host_are_taken_by_nobody() {
         let hosts: [Arc<str>; 2] = ["hung".into(), "well".into()];
-        let mut pool = Pool::new(&SenderOptions::default(), &hosts);
+        let mut pool = Pool::new(BOUNDS, &hosts);
         let batch = Batch::json(vec!["{}".into(); 10]).unwrap();
         pool.accept(Instant::now(), &batch).unwrap();
-        assert_eq!(pool.take(0, 10, 1000).unwrap().len(), 1);
-        pool.phase = Phase::Ending;
-        pool.lost(0, 0, false);
+        assert_eq!(pool.take(0, ALLOWED).unwrap().events(), 10);
+        pool.enter(Phase::Ending);
+        pool.end_oldest(0, 0);
         assert!(pool.has_work());
-        assert!(pool.take(1, 10, 1000).is_none());
-        let left = pool.take_unacknowledged();
-        assert_eq!(left.iter().map(Chunk::len).sum::<u64>(), 10);
+        assert!(pool.take(1, ALLOWED).is_none());
+        assert_eq!(pool.take_unacknowledged().events(), 10);
     }
 }

@@ -7,30 +7,22 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ackline_core::UsageError;
+use ackline_core::{UsageError, locked};
 use ackline_link::{Address, Endpoint, Stream};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use super::endpoint;
 
-mod batch;
+mod error;
 mod host;
 mod options;
-mod pool;
-mod report;
-mod room;
 mod shared;
 
-pub use batch::Batch;
+use ackline_lumberjack::pool::{Accepted, Batch, Phase, Pool, SenderStats, Unacked, WindowReceipt};
+pub use error::SenderError;
 pub use host::Dial;
 pub use options::SenderOptions;
-pub use report::{
-    HostState, HostStats, SenderError, SenderState, SenderStats, Unacked, WindowReceipt,
-};
-pub use room::WindowRoom;
-
-use pool::{Accepted, NotAccepted, Phase, Pool};
 use shared::Shared;
 
 /// Time for the receiver's end of a connection on which everything is acknowledged.
@@ -74,7 +66,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let (was_over, rest) = {
             let pool = self.shared.pool();
-            (pool.phase == Phase::Closed, pool.unacknowledged())
+            (pool.phase() == Phase::Closed, pool.unacknowledged())
         };
         if !was_over {
             self.tell_rest(rest);
@@ -129,7 +121,7 @@ impl Sender {
         }
         let runtime = Handle::try_current()
             .map_err(|_| UsageError::new("no_runtime", "open it inside a tokio runtime"))?;
-        let shared = Shared::new(Pool::new(&options, names), names.len());
+        let shared = Shared::new(Pool::new(options.bounds(names.len()), names), names.len());
         let dial = Arc::new(dial);
         let tasks = names.iter().enumerate().map(|(at, name)| {
             let (name, dial, shared) = (Arc::clone(name), Arc::clone(&dial), Arc::clone(&shared));
@@ -163,18 +155,14 @@ impl Sender {
     /// never hold and after [`Sender::close`].
     pub fn try_send(&self, batch: &Batch) -> Result<Receipt, SenderError> {
         let now = tokio::time::Instant::now().into_std();
-        let accepted = self.inner.shared.pool().accept(now, batch);
-        match accepted {
-            Ok(accepted) => {
-                self.inner.shared.woken();
-                Ok(Receipt {
-                    shared: Arc::clone(&self.inner.shared),
-                    accepted,
-                })
-            }
-            Err(NotAccepted::Blocked) => Err(SenderError::Blocked),
-            Err(NotAccepted::Usage(error)) => Err(error.into()),
-        }
+        let shared = &self.inner.shared;
+        let accepted = shared.pool().accept(now, batch)?;
+        let accepted = accepted.ok_or(SenderError::Blocked)?;
+        shared.woken();
+        Ok(Receipt {
+            shared: Arc::clone(shared),
+            accepted,
+        })
     }
 
     /// Accepts a batch as soon as the buffer has room for it; `timeout` of `None` waits for ever. Giving up
@@ -279,11 +267,7 @@ impl Sender {
         let done = shared.until(|pool| pool.is_over().then_some(()));
         let is_done = within(Some(timeout), done).await.is_some();
         let tasks = {
-            let mut tasks = self
-                .inner
-                .tasks
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut tasks = locked(&self.inner.tasks);
             std::mem::take(&mut *tasks)
         };
         let mut tasks = Ending {
@@ -296,7 +280,7 @@ impl Sender {
         tasks.abort();
         tasks.ended().await;
         shared.enter(Phase::Closed);
-        let rest = Unacked::new(shared.pool().take_unacknowledged());
+        let rest = shared.pool().take_unacknowledged();
         self.inner.tell_rest(rest.events());
         rest
     }
@@ -304,11 +288,7 @@ impl Sender {
     /// Ends every connection now. [`Sender::close`] returns the events that are not acknowledged.
     pub fn abort(&self) {
         self.inner.shared.enter(Phase::Closed);
-        let tasks = self
-            .inner
-            .tasks
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let tasks = locked(&self.inner.tasks);
         for task in &*tasks {
             task.abort();
         }
@@ -379,7 +359,7 @@ fn settled(pool: &Pool, is_settled: &dyn Fn(&Pool) -> bool) -> Option<Result<(),
         return Some(Ok(()));
     }
     let unacknowledged = pool.unacknowledged();
-    (pool.phase == Phase::Closed).then_some(Err(SenderError::Closed { unacknowledged }))
+    (pool.phase() == Phase::Closed).then_some(Err(SenderError::Closed { unacknowledged }))
 }
 
 fn late(pool: &Pool) -> SenderError {
