@@ -4,10 +4,10 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ackline_core::LimitHit;
+use ackline_core::{LimitHit, locked};
 use ackline_link::Link;
 use ackline_spool::{Block, Promise, Settle, SpoolError, Writer, WriterOptions, now_us, rfc3339};
 use serde_json::json;
@@ -181,22 +181,22 @@ impl<I: Ingest> AsideSettle<I> {
             message: aside.message,
             offset: aside.offset,
         };
-        self.lock().insert(token, waiting);
+        locked(&self.pending).insert(token, waiting);
         let settle: Arc<dyn Settle> = Arc::clone(self) as _;
         let Err(mut refusal) = self.quarantine.keep(aside.block, settle, token).await else {
             return;
         };
-        if let Some(waiting) = self.lock().remove(&token) {
+        if let Some(waiting) = locked(&self.pending).remove(&token) {
             refusal.message = format!("{}; {}", refusal.message, waiting.message);
             self.report.abandoned(1, waiting.events);
         }
-        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(refusal);
+        *locked(&self.refused) = Some(refusal);
         self.link.call(|machine, now| machine.refuse(now, token));
     }
 
     /// Why a window of this link was refused, if the quarantine was the reason.
     pub(super) fn refusal(&self) -> Option<Refusal> {
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refused = locked(&self.refused);
         refused.take()
     }
 
@@ -214,16 +214,12 @@ impl<I: Ingest> AsideSettle<I> {
             "message": one.message,
         }));
     }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Waiting>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl<I: Ingest> Settle for AsideSettle<I> {
     fn settle(&self, tokens: &[u64]) {
         for token in tokens {
-            let Some(one) = self.lock().remove(token) else {
+            let Some(one) = locked(&self.pending).remove(token) else {
                 continue;
             };
             self.quarantine
@@ -245,7 +241,7 @@ impl<I: Ingest> Settle for AsideSettle<I> {
     }
 
     fn failed(&self, error: &SpoolError) {
-        let left = std::mem::take(&mut *self.lock());
+        let left = std::mem::take(&mut *locked(&self.pending));
         for one in left.values() {
             self.quarantine
                 .waiting
