@@ -7,6 +7,8 @@
 
 use std::sync::Arc;
 
+use ackline_core::locked;
+
 use crate::{
     Spool, SpoolError, StoredBlock,
     index::{Entry, index_name, list, segment_name},
@@ -203,13 +205,13 @@ impl Spool {
     }
 
     fn times(&self, segment: &Segment, entry: &Entry) -> Result<Arc<Times>, SpoolError> {
-        if let Some(times) = self.cache().times.get(&entry.first) {
+        if let Some(times) = locked(&self.cache).times.get(&entry.first) {
             return Ok(times.clone());
         }
         let group = Outline::checked(segment, entry)?;
         let time = |block: StoredBlock<'_>| (block.first_position, block.received_at_us);
         let times = Arc::new(group.blocks().map(time).collect::<Times>());
-        let known = &mut self.cache().times;
+        let known = &mut locked(&self.cache).times;
         if known.len() >= MAX_TIMES {
             known.clear();
         }

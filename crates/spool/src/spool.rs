@@ -8,8 +8,10 @@ use std::{
     fs::File,
     ops::Range,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
+
+use ackline_core::locked;
 
 use crate::{
     Access, BlockInfo, Layouts, Loss, LossWhy, SpoolError,
@@ -55,7 +57,7 @@ pub struct Spool {
     pub(crate) identity: Identity,
     pub(crate) mark: File,
     pub(crate) listed: Arc<Listed>,
-    cache: Mutex<Cache>,
+    pub(crate) cache: Mutex<Cache>,
 }
 
 /// Values of a few groups that have been read and cannot change any more.
@@ -283,12 +285,8 @@ impl Spool {
         Walk::new(&self.listed, range, durable)
     }
 
-    pub(crate) fn cache(&self) -> MutexGuard<'_, Cache> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn sizes(&self, segment: &Segment, entry: &Entry) -> Result<Arc<Vec<Size>>, SpoolError> {
-        if let Some((first, sizes)) = &self.cache().sizes
+        if let Some((first, sizes)) = &locked(&self.cache).sizes
             && *first == entry.first
         {
             return Ok(sizes.clone());
@@ -296,7 +294,7 @@ impl Spool {
         let group = Outline::checked(segment, entry)?;
         let size = |b: crate::StoredBlock<'_>| (b.first_position, b.count.into(), b.inflated_bytes);
         let sizes = Arc::new(group.blocks().map(size).collect::<Vec<Size>>());
-        self.cache().sizes = Some((entry.first, sizes.clone()));
+        locked(&self.cache).sizes = Some((entry.first, sizes.clone()));
         Ok(sizes)
     }
 }
