@@ -12,6 +12,9 @@ mod listener;
 mod receive;
 mod sender;
 
+pub use ackline_lumberjack::pool::{
+    Batch, HostState, HostStats, SenderState, SenderStats, Unacked, WindowReceipt, WindowRoom,
+};
 pub use ackline_lumberjack::{
     Event, Expander, Invalid, Kind, Limits, NoWindow, OnInvalid, OutRecord, Piece, Reader,
     ReaderConfig, Record, SequenceMode, Version, Window, Writer, WriterConfig,
@@ -23,10 +26,7 @@ pub use layout::{EventLayout, InvalidLayout};
 pub use listener::{Connection, Listener, ListenerOptions, listen, listen_at, listen_with};
 #[cfg(feature = "spool")]
 pub(crate) use receive::PROTOCOL;
-pub use sender::{
-    Batch, Dial, HostState, HostStats, Receipt, Sender, SenderError, SenderOptions, SenderState,
-    SenderStats, Unacked, WindowReceipt, WindowRoom,
-};
+pub use sender::{Dial, Receipt, Sender, SenderError, SenderOptions};
 
 /// The scheme of URLs, also with `+unix`.
 pub const SCHEME: &str = "lumberjack";

@@ -17,9 +17,10 @@ mod trail;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ackline_core::locked;
 use ackline_spool::{Digester, Ends, Spool, SpoolError};
 use tokio::sync::{OwnedMutexGuard, Semaphore};
 
@@ -97,7 +98,7 @@ impl Repeats {
         trail: &Arc<Trail>,
         before: Vec<Arc<Trail>>,
     ) -> Option<(Arc<Sender>, bool)> {
-        let mut senders = self.senders();
+        let mut senders = locked(&self.senders);
         if !senders.known.contains_key(name) && senders.known.len() >= senders.sweep_at {
             senders.known.retain(|_, sender| {
                 let is_kept = !sender.is_forgotten();
@@ -229,7 +230,7 @@ impl Repeats {
         if held <= MOST_DIGESTS {
             return;
         }
-        let senders: Vec<_> = self.senders().known.values().cloned().collect();
+        let senders: Vec<_> = locked(&self.senders).known.values().cloned().collect();
         for sender in senders {
             self.drop_digests(&sender);
         }
@@ -241,10 +242,6 @@ impl Repeats {
             self.held.fetch_sub(base.len(), Ordering::Relaxed);
             *base = Base::default();
         }
-    }
-
-    fn senders(&self) -> MutexGuard<'_, Senders> {
-        self.senders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

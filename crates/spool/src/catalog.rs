@@ -3,9 +3,11 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Condvar, Mutex, PoisonError},
     time::{Duration, Instant},
 };
+
+use ackline_core::locked;
 
 /// A segment that is no longer written.
 #[derive(Debug, Clone, Copy)]
@@ -88,50 +90,51 @@ impl Catalog {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a segment that is no longer written.
     pub(crate) fn push(&self, kept: Kept) {
-        let mut state = self.lock();
+        let mut state = locked(&self.state);
         state.bytes = state.bytes.saturating_add(kept.bytes);
         state.kept.push_back(kept);
     }
 
     /// Records the durable position.
     pub(crate) fn publish(&self, durable: u64) {
-        self.lock().durable = durable;
+        locked(&self.state).durable = durable;
     }
 
     /// The durable position.
     pub(crate) fn durable(&self) -> u64 {
-        self.lock().durable
+        locked(&self.state).durable
     }
 
     /// The bytes of all segments.
     pub(crate) fn bytes(&self) -> u64 {
-        self.lock().bytes
+        locked(&self.state).bytes
     }
 
     /// The first kept position, if a segment here has it.
     pub(crate) fn first(&self) -> Option<u64> {
-        self.lock().kept.front().map(|kept| kept.first)
+        locked(&self.state).kept.front().map(|kept| kept.first)
     }
 
     /// Calls to fsync by the retention thread.
     pub(crate) fn fsyncs(&self) -> u64 {
-        self.lock().fsyncs
+        locked(&self.state).fsyncs
     }
 
     /// The oldest segments, at most so many.
     pub(crate) fn oldest(&self, most: usize) -> Vec<Kept> {
-        self.lock().kept.iter().take(most).copied().collect()
+        locked(&self.state)
+            .kept
+            .iter()
+            .take(most)
+            .copied()
+            .collect()
     }
 
     /// Forgets the oldest segment, which was removed.
     pub(crate) fn pop(&self) {
-        let mut state = self.lock();
+        let mut state = locked(&self.state);
         if let Some(kept) = state.kept.pop_front() {
             state.bytes = state.bytes.saturating_sub(kept.bytes);
         }
@@ -142,7 +145,7 @@ impl Catalog {
     /// Asks for `wanted` bytes, and waits until they are free or cannot be now, at most `timeout`.
     pub(crate) fn ask(&self, wanted: u64, timeout: Duration) -> Answer {
         let deadline = Instant::now() + timeout;
-        let mut state = self.lock();
+        let mut state = locked(&self.state);
         let before = state.bytes;
         state.wanted = wanted;
         state.asked += 1;
@@ -165,7 +168,7 @@ impl Catalog {
 
     /// Waits for a request, at most until `until`.
     pub(crate) fn next(&self, until: Instant) -> Task {
-        let mut state = self.lock();
+        let mut state = locked(&self.state);
         loop {
             if state.is_over {
                 return Task::End;
@@ -185,12 +188,12 @@ impl Catalog {
 
     /// Records the lowest mark.
     pub(crate) fn look(&self, lowest: Option<u64>) {
-        self.lock().lowest = lowest;
+        locked(&self.state).lowest = lowest;
     }
 
     /// Answers the requests up to this one.
     pub(crate) fn answer(&self, ticket: u64, fsyncs: u64) {
-        let mut state = self.lock();
+        let mut state = locked(&self.state);
         state.answered = state.answered.max(ticket);
         state.fsyncs += fsyncs;
         drop(state);
@@ -199,13 +202,13 @@ impl Catalog {
 
     /// Ends the retention thread, and wakes the waiting requests.
     pub(crate) fn close(&self) {
-        self.lock().is_over = true;
+        locked(&self.state).is_over = true;
         self.asked.notify_all();
         self.answered.notify_all();
     }
 
     /// Whether the thread must end.
     pub(crate) fn is_over(&self) -> bool {
-        self.lock().is_over
+        locked(&self.state).is_over
     }
 }

@@ -19,6 +19,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ackline_core::locked;
+
 use crate::{
     SpoolError,
     active::Active,
@@ -261,7 +263,7 @@ impl Committer {
     /// Waits for blocks, but not beyond the time at which other work is due.
     fn next_work(&mut self) -> Work {
         let due = self.due();
-        let mut queue = self.shared.lock();
+        let mut queue = locked(&self.shared.queue);
         while queue.waiting.is_empty() {
             let now = Instant::now();
             let is_over = |deadline| self.promises.held.is_empty() || now >= deadline;
@@ -444,13 +446,13 @@ impl Committer {
     }
 
     fn state(&self) -> WriterState {
-        self.shared.lock().stats.state
+        locked(&self.shared.queue).stats.state
     }
 
     fn report(&self, state: WriterState) {
         let first_kept = self.catalog.first();
         let first_kept = first_kept.or(self.active.as_ref().map(|active| active.first));
-        let mut queue = self.shared.lock();
+        let mut queue = locked(&self.shared.queue);
         let state = match state {
             WriterState::Ok if queue.closing.is_some() => WriterState::Draining,
             state => state,
@@ -473,12 +475,12 @@ impl Committer {
     }
 
     fn report_held(&self) {
-        let stats = &mut self.shared.lock().stats;
+        let stats = &mut locked(&self.shared.queue).stats;
         (stats.uncommitted_blocks, stats.uncommitted_events) = self.promises.held.sizes();
     }
 
     fn measure(&self, commit: Duration) {
-        let mut queue = self.shared.lock();
+        let mut queue = locked(&self.shared.queue);
         if queue.commit_ms.len() == KEPT_TIMES {
             queue.commit_ms.pop_front();
         }
@@ -486,7 +488,7 @@ impl Committer {
     }
 
     fn finish(&self, blocks: usize) {
-        self.shared.lock().finished += blocks as u64;
+        locked(&self.shared.queue).finished += blocks as u64;
         self.shared.done.notify_all();
     }
 
@@ -512,7 +514,7 @@ impl Committer {
             tokens.extend(self.promises.held.take());
             self.report_held();
         }
-        let mut queue = self.shared.lock();
+        let mut queue = locked(&self.shared.queue);
         if queue.stats.state == WriterState::Failed {
             queue.stats.failure.get_or_insert_with(|| error.clone());
         }

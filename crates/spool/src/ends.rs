@@ -6,8 +6,9 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use ackline_core::locked;
 use rustix::fs::OFlags;
 
 use crate::{
@@ -63,7 +64,7 @@ impl Ends {
         if link.len() != LINK_BYTES {
             return;
         }
-        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut notes = locked(&self.notes);
         let Err(error) = notes.add(link) else {
             return;
         };

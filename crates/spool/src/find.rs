@@ -7,6 +7,8 @@
 
 use std::sync::Arc;
 
+use ackline_core::locked;
+
 use crate::{
     Spool, SpoolError, StoredBlock,
     index::{Entry, index_name, list, segment_name},
@@ -156,11 +158,7 @@ impl Spool {
             let (segment, entry, span) = match walk.next()? {
                 None => return Ok(lag),
                 Some(Step::Hole(_)) => continue,
-                Some(Step::Group {
-                    segment,
-                    entry,
-                    span,
-                }) => (segment, entry, span),
+                Some(Step::Group(segment, entry, span)) => (segment, entry, span),
             };
             lag.events += span.end - span.start;
             lag.bytes += u64::from(entry.length);
@@ -195,7 +193,7 @@ impl Spool {
     fn times_elsewhere(&self, entry: &Entry) -> Result<Option<Arc<Times>>, SpoolError> {
         self.listed.forget();
         match self.walk(entry.first..entry.end())?.next()? {
-            Some(Step::Group { segment, entry, .. }) if !segment.lacks(&entry) => {
+            Some(Step::Group(segment, entry, _)) if !segment.lacks(&entry) => {
                 self.times_if_sound(&segment, &entry)
             }
             _ => Ok(None),
@@ -203,13 +201,13 @@ impl Spool {
     }
 
     fn times(&self, segment: &Segment, entry: &Entry) -> Result<Arc<Times>, SpoolError> {
-        if let Some(times) = self.cache().times.get(&entry.first) {
+        if let Some(times) = locked(&self.cache).times.get(&entry.first) {
             return Ok(times.clone());
         }
         let group = Outline::checked(segment, entry)?;
         let time = |block: StoredBlock<'_>| (block.first_position, block.received_at_us);
         let times = Arc::new(group.blocks().map(time).collect::<Times>());
-        let known = &mut self.cache().times;
+        let known = &mut locked(&self.cache).times;
         if known.len() >= MAX_TIMES {
             known.clear();
         }

@@ -13,9 +13,11 @@ mod marks;
 
 use std::{
     fs::File,
-    sync::{Mutex, PoisonError},
+    sync::Mutex,
     time::{Duration, Instant},
 };
+
+use ackline_core::locked;
 
 use crate::{
     Spool, SpoolError,
@@ -80,7 +82,7 @@ impl Lease {
     /// `spool.stale_generation`, `spool.lease_forked`, `spool.restored` or `spool.mark_ahead` above the durable
     /// position, `spool.corrupt`, `spool.io`.
     pub fn committed(&self) -> Result<Option<u64>, SpoolError> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = locked(&self.state);
         let found = self.current(&state)?;
         if let Some(mark) = &found {
             let durable = self.durable()?;
@@ -98,7 +100,7 @@ impl Lease {
     /// below the first kept position, `spool.no_consumer` when its file was removed, `spool.restored` or
     /// `spool.mark_ahead` when the mark is above the durable position, `spool.corrupt`, `spool.io`.
     pub fn commit(&self, position: u64) -> Result<(), SpoolError> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = locked(&self.state);
         let found = self.current(&state)?;
         let durable = self.durable()?;
         if found.as_ref().map(|mark| mark.committed) == Some(position) {
@@ -118,7 +120,7 @@ impl Lease {
     /// `spool.lease_forked`, `spool.io`.
     pub fn seen(&self) -> Result<(), SpoolError> {
         self.check_process()?;
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = locked(&self.state);
         if state.touched.elapsed() < SEEN_EVERY {
             return Ok(());
         }
@@ -166,10 +168,7 @@ impl Lease {
             Some(mark) if mark.generation != self.generation && state.exists => {
                 Err(self.stale(mark.generation, mark.holder))
             }
-            None if state.exists => Err(SpoolError::NoConsumer {
-                name: self.name.clone(),
-                dir: self.folder.dir().to_owned(),
-            }),
+            None if state.exists => Err(SpoolError::no_consumer(&self.name, &self.folder)),
             found => Ok(found),
         }
     }
@@ -196,7 +195,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = locked(&self.state);
         let Ok(Some(mut mark)) = self.current(&state) else {
             return;
         };
@@ -356,10 +355,7 @@ impl Spool {
         let lock = self.hold(name)?;
         let Some(mut mark) = self.sound_mark(name)? else {
             self.forget_lock(name, lock)?;
-            return Err(SpoolError::NoConsumer {
-                name: name.to_owned(),
-                dir: self.folder.dir().to_owned(),
-            });
+            return Err(SpoolError::no_consumer(name, &self.folder));
         };
         let text = self.former_text(&lock, name);
         let _marks = Lock::marks(&self.folder)?;

@@ -15,10 +15,11 @@ use std::{
     fs::{self, File},
     os::unix::fs::{FileExt, MetadataExt},
     path::PathBuf,
-    sync::{LazyLock, Mutex, MutexGuard, PoisonError},
+    sync::{LazyLock, Mutex, MutexGuard},
     time::{Duration, Instant},
 };
 
+use ackline_core::locked;
 use nix::{
     errno::Errno,
     fcntl::{FcntlArg, fcntl},
@@ -307,7 +308,7 @@ pub(crate) fn inherited(at: &Dir, name: &str) -> File {
 }
 
 fn held() -> MutexGuard<'static, Held> {
-    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+    locked(&HELD)
 }
 
 /// More than any holder writes.

@@ -2,7 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex},
     time::Instant,
 };
 
@@ -103,15 +103,9 @@ impl std::fmt::Debug for Handed {
 /// The state shared by handles and thread.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
-    queue: Mutex<Queue>,
+    pub(crate) queue: Mutex<Queue>,
     pub(crate) work: Condvar,
     pub(crate) done: Condvar,
-}
-
-impl Shared {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Waiting blocks and counters.

@@ -5,6 +5,7 @@
 
 use std::{path::Path, sync::Arc};
 
+use ackline_core::locked;
 use arrow_array::cast::AsArray;
 
 use crate::{
@@ -151,11 +152,11 @@ impl Spool {
 
     /// Checks a group unless that was done: a thousand senders may ask for their blocks in it.
     fn check_once(&self, segment: &Segment, entry: &Entry) -> Result<(), SpoolError> {
-        if self.cache().checked.contains(&entry.first) {
+        if locked(&self.cache).checked.contains(&entry.first) {
             return Ok(());
         }
         check_group(segment.file()?, &segment.path, entry)?;
-        let checked = &mut self.cache().checked;
+        let checked = &mut locked(&self.cache).checked;
         if checked.len() >= MOST_CHECKED {
             checked.clear();
         }

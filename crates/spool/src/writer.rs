@@ -10,6 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ackline_core::locked;
+
 use crate::{
     Access, Block, Promise, Settle, SpoolError,
     commit::{Committer, Pace, Settings},
@@ -96,7 +98,7 @@ impl Writer {
         let places = Place::all(&folder, &state.mark)?;
         let settings = Settings { options, pace };
         let shared = Arc::new(Shared::default());
-        shared.lock().last_us = state.last_us;
+        locked(&shared.queue).last_us = state.last_us;
         let committer = Committer::new(folder, places, settings, state, shared.clone());
         let retention = committer.retention();
         let threads = [
@@ -133,7 +135,7 @@ impl Writer {
     /// settled together, if they fit into a group.
     pub fn append_all(&self, blocks: impl IntoIterator<Item = Handed>) {
         let mut failed = Vec::new();
-        let mut queue = self.inner.shared.lock();
+        let mut queue = locked(&self.inner.shared.queue);
         for handed in blocks {
             match queue.refusal(&handed, self.inner.has_acks) {
                 Some(error) => failed.push((handed.settle, error)),
@@ -149,7 +151,7 @@ impl Writer {
 
     /// The state and counters of the writer.
     pub fn stats(&self) -> WriterStats {
-        let queue = self.inner.shared.lock();
+        let queue = locked(&self.inner.shared.queue);
         let queued_blocks = usize::try_from(queue.appended - queue.finished).unwrap_or(usize::MAX);
         let mut times: Vec<f64> = queue.commit_ms.iter().copied().collect();
         let stats = queue.stats.clone();
@@ -167,7 +169,7 @@ impl Writer {
     /// Waits until the earlier blocks are durable. Returns whether they were within `timeout`.
     pub fn flush(&self, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
-        let mut queue = self.inner.shared.lock();
+        let mut queue = locked(&self.inner.shared.queue);
         let wanted = queue.appended;
         while queue.finished < wanted {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -197,7 +199,7 @@ struct Inner {
 
 impl Inner {
     fn end(&self, timeout: Duration) {
-        let mut queue = self.shared.lock();
+        let mut queue = locked(&self.shared.queue);
         queue.refused.get_or_insert(SpoolError::Closed);
         queue.closing.get_or_insert(Instant::now() + timeout);
         if queue.stats.state == WriterState::Ok {
@@ -205,8 +207,7 @@ impl Inner {
         }
         drop(queue);
         self.shared.work.notify_one();
-        let threads =
-            std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let threads = std::mem::take(&mut *locked(&self.threads));
         // The last handle may be dropped by a link that is being settled, on the thread itself.
         let own = std::thread::current().id();
         if threads.iter().any(|one| one.thread().id() == own) {
@@ -277,7 +278,7 @@ mod tests {
             .0;
         // The remains of a clock that was ahead by then.
         let ahead = now_us() + 3_600_000_000;
-        writer.inner.shared.lock().last_us = ahead;
+        locked(&writer.inner.shared.queue).last_us = ahead;
         append(&writer);
         drop(writer);
         let writer = Writer::open(temp.path(), WriterOptions::default())

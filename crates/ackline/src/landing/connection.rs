@@ -3,11 +3,11 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
-use ackline_core::Connection;
+use ackline_core::{Connection, locked};
 use ackline_link::{Admitted, End, Jitter, Link, PeerInfo, Stream};
 use ackline_spool::{Block, Handed, Promise, SENDER, sender_of, uuid_v4};
 use tokio::sync::Notify;
@@ -72,10 +72,6 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Arc<dyn Served>>> {
-        self.links.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The number of a connection just accepted.
     fn next(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
@@ -84,18 +80,17 @@ impl Open {
     /// Counts its link from here on.
     fn add<I: Ingest>(&self, id: u64, link: &Link<I::Machine>, settle: &Arc<LinkSettle<I>>) {
         let (link, settle) = (link.clone(), Arc::clone(settle));
-        self.lock()
-            .insert(id, Arc::new(LinkOf::<I> { link, settle }));
+        locked(&self.links).insert(id, Arc::new(LinkOf::<I> { link, settle }));
     }
 
     fn remove(&self, id: u64) {
-        self.lock().remove(&id);
+        locked(&self.links).remove(&id);
         self.changed.notify_waiters();
         self.changed.notify_one();
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.lock().len()
+        locked(&self.links).len()
     }
 
     pub(crate) async fn changed(&self) {
@@ -104,13 +99,13 @@ impl Open {
 
     /// Windows handed out or landed whose acknowledgement is not on its way.
     pub(crate) fn unsettled(&self) -> u64 {
-        let links: Vec<_> = self.lock().values().cloned().collect();
+        let links: Vec<_> = locked(&self.links).values().cloned().collect();
         links.iter().map(|link| link.unsettled() as u64).sum()
     }
 
     /// Those of them that are durable and wait for a commit, and the events in them.
     pub(crate) fn uncommitted(&self) -> (u64, u64) {
-        let links: Vec<_> = self.lock().values().cloned().collect();
+        let links: Vec<_> = locked(&self.links).values().cloned().collect();
         let all = links.iter().map(|link| link.uncommitted());
         all.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
@@ -123,7 +118,7 @@ impl Open {
     /// Ends all connections, also those that are still to be admitted, now and from now on.
     pub(crate) fn abort_all(&self) {
         self.aborting.cancel();
-        let links: Vec<_> = self.lock().values().cloned().collect();
+        let links: Vec<_> = locked(&self.links).values().cloned().collect();
         for link in links {
             link.abort();
         }
@@ -220,7 +215,7 @@ impl<I: Ingest> Landing<I> {
         let settle = Arc::new(settle);
         shared.open.add::<I>(id, &link, &settle);
         let aside = shared.quarantine.clone().map(|quarantine| {
-            let (peer, report) = (Arc::clone(&peer.name), Arc::clone(&shared.report));
+            let (peer, report) = (peer.clone(), Arc::clone(&shared.report));
             Arc::new(AsideSettle::new(link.clone(), peer, quarantine, report))
         });
         let repeats = shared.repeats.as_ref().filter(|_| I::COMPARES);
@@ -269,7 +264,7 @@ impl<I: Ingest> Landing<I> {
             member.end(in_order);
         }
         let refusal = self.aside.as_ref().and_then(|aside| aside.refusal());
-        let from = (I::SCHEME, &*self.peer.name);
+        let from = (I::SCHEME, &self.peer);
         self.shared.report.ended(from, &end, refusal);
     }
 

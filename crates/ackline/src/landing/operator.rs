@@ -5,18 +5,20 @@ use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ackline_core::locked;
 use ackline_spool::{Access, Loss, Spool, SpoolError, now_us};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
 use super::Shared;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// How far a consumer of the spool is behind.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ConsumerLag {
     /// The consumer's name.
     pub name: String,
@@ -32,20 +34,6 @@ pub struct ConsumerLag {
     pub state: &'static str,
     /// Seconds since a reader was last seen.
     pub last_seen_s: f64,
-}
-
-impl ConsumerLag {
-    pub(super) fn to_json(&self) -> Value {
-        json!({
-            "name": self.name,
-            "committed": self.committed,
-            "lag_events": self.lag_events,
-            "lag_bytes": self.lag_bytes,
-            "lag_s": self.lag_s,
-            "state": self.state,
-            "last_seen_s": self.last_seen_s,
-        })
-    }
 }
 
 /// Looks at one spool.
@@ -87,34 +75,34 @@ impl Operator {
 
     /// The consumers at the last look.
     pub(super) fn consumers(&self) -> Vec<ConsumerLag> {
-        self.lock().consumers.clone()
+        locked(&self.seen).consumers.clone()
     }
 
     /// Seconds since the first kept event was received that some consumer has not committed, or, where
     /// there is no consumer, the first one that is kept; 0 when there is none. `None` before the first look.
     pub(super) fn oldest_uncommitted_age_s(&self) -> Option<f64> {
-        self.lock().oldest_s
+        locked(&self.seen).oldest_s
     }
 
     /// Kept positions whose events are lost or damaged. `None` before the first look.
     pub(super) fn lost(&self, first_kept: u64) -> Option<u64> {
-        let seen = self.lock();
+        let seen = locked(&self.seen);
         let kept = |loss: &Loss| loss.to.saturating_sub(loss.from.max(first_kept));
         Some(seen.losses.as_ref()?.iter().map(kept).sum())
     }
 
     fn look(&self) {
-        let is_first = self.lock().losses.is_none();
+        let is_first = locked(&self.seen).losses.is_none();
         if is_first {
             match self.spool.losses() {
-                Ok(losses) => self.lock().losses = Some(losses),
-                Err(error) => self.lock().say_failure(&error.to_string()),
+                Ok(losses) => locked(&self.seen).losses = Some(losses),
+                Err(error) => locked(&self.seen).say_failure(&error.to_string()),
             }
         }
         let looked = self
             .lags()
             .and_then(|lags| self.oldest(&lags).map(|oldest| (lags, oldest)));
-        let mut seen = self.lock();
+        let mut seen = locked(&self.seen);
         match looked {
             Ok((consumers, oldest_s)) => {
                 seen.failure = None;
@@ -158,14 +146,14 @@ impl Operator {
 
     /// Replaces the status file. It is no promise: it is not synced.
     fn tell(&self, stats: &Value) {
-        let is_over = self.is_over.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_over = locked(&self.is_over);
         if *is_over {
             return;
         }
         let written = self.write(stats.to_string().as_bytes());
         drop(is_over);
         if let Err(error) = written {
-            self.lock().say_failure(&error.to_string());
+            locked(&self.seen).say_failure(&error.to_string());
         }
     }
 
@@ -185,12 +173,8 @@ impl Operator {
 
     /// The receiver has ended.
     pub(crate) fn forget(&self) {
-        *self.is_over.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *locked(&self.is_over) = true;
         let _ = fs::remove_file(&self.status);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

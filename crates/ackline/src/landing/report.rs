@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ackline_core::{ErrorKind, LimitHit, ProtocolError};
-use ackline_link::{End, TurnedAway};
+use ackline_core::{ErrorKind, locked};
+use ackline_link::{End, PeerInfo, Refused, TurnedAway};
 use ackline_spool::{SpoolError, WriterState, now_us, rfc3339};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::Shared;
@@ -20,7 +21,7 @@ const WATCH_EVERY: Duration = Duration::from_millis(100);
 const STATS_EVERY: Duration = Duration::from_secs(1);
 
 /// Counters since the start and gauges of now.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct ReceiverStats {
     /// Connections open now.
     pub connections: u64,
@@ -98,43 +99,13 @@ pub struct ReceiverStats {
 impl ReceiverStats {
     /// The members of the `stats` line.
     pub fn to_json(&self) -> Value {
-        json!({
-            "event": "stats",
-            "time": rfc3339(now_us()),
-            "connections": self.connections,
-            "windows": self.windows,
-            "events": self.events,
-            "bytes": self.bytes,
-            "acked_events": self.acked_events,
-            "landed": self.landed,
-            "quarantined": self.quarantined,
-            "landed_unacked": self.landed_unacked,
-            "quarantined_unacked": self.quarantined_unacked,
-            "accepted": self.accepted,
-            "unacked": self.unacked,
-            "unacked_windows": self.unacked_windows,
-            "uncommitted_windows": self.uncommitted_windows,
-            "uncommitted": self.uncommitted,
-            "spool": (!self.spool.is_empty()).then_some(&self.spool),
-            "durable": self.durable,
-            "first_kept": self.first_kept,
-            "lost": self.lost,
-            "spool_bytes": self.spool_bytes,
-            "budget": self.budget,
-            "compared": self.compared,
-            "repeats": self.repeats,
-            "memory_bytes": self.memory_bytes,
-            "refused": self.refused,
-            "turned_away": self.turned_away,
-            "health_checks": self.health_checks,
-            "state": self.state,
-            "paused": self.paused,
-            "fsync_p99_ms": self.fsync_p99_ms,
-            "groups": self.groups,
-            "fsyncs": self.fsyncs,
-            "oldest_uncommitted_age_s": self.oldest_uncommitted_age_s,
-            "consumers": self.consumers.iter().map(ConsumerLag::to_json).collect::<Vec<_>>(),
-        })
+        let mut line = serde_json::to_value(self).unwrap_or_default();
+        line["event"] = "stats".into();
+        line["time"] = rfc3339(now_us()).into();
+        if self.spool.is_empty() {
+            line["spool"] = Value::Null;
+        }
+        line
     }
 }
 
@@ -223,24 +194,20 @@ impl Report {
 
     /// The first reason counts; the line is for callers of [`failed`](Self::failed).
     fn give_up(&self, code: &'static str, message: String) {
-        self.lock_failure()
+        locked(&self.failure)
             .0
             .get_or_insert(Failure { code, message });
     }
 
     /// Why the receiver gave up, once that was told.
     pub(crate) fn failure(&self) -> Option<Failure> {
-        let failure = self.lock_failure();
+        let failure = locked(&self.failure);
         failure.0.clone().filter(|_| failure.1)
-    }
-
-    fn lock_failure(&self) -> std::sync::MutexGuard<'_, (Option<Failure>, bool)> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The line `failed`, once. A caller that sees [`failure`](Self::failure) finds the line queued.
     fn failed(&self) {
-        let mut failure = self.lock_failure();
+        let mut failure = locked(&self.failure);
         if failure.1 {
             return;
         }
@@ -266,64 +233,21 @@ impl Report {
     /// A connection ended: a line if its input was the reason, by `refusal` where that says more.
     pub(super) fn ended<K: ErrorKind>(
         &self,
-        from: (&str, &str),
+        (protocol, peer): (&str, &PeerInfo),
         end: &End<K>,
-        refusal: Option<Refusal>,
+        refusal: Option<Refused>,
     ) {
-        match end {
-            End::Protocol(error) => self.refused_for(from, error, refusal),
-            End::Memory {
-                value,
-                limit,
-                option,
-                offset,
-            } => {
-                let refusal = Refusal {
-                    what: CONNECTION,
-                    code: "link.memory",
-                    message: end.to_string(),
-                    hit: Some(LimitHit {
-                        value: *value,
-                        limit: *limit,
-                        option,
-                    }),
-                };
-                self.refuse(from, Some(*offset), Some(*option), &refusal);
-            }
-            End::Slow { option, offset, .. } => {
-                let refusal = Refusal {
-                    what: CONNECTION,
-                    code: "link.slow",
-                    message: end.to_string(),
-                    hit: None,
-                };
-                self.refuse(from, Some(*offset), Some(*option), &refusal);
-            }
-            other => {
-                let peer = from.1;
-                tracing::debug!(code = "receiver.ended", peer, end = %other, "connection ended");
-            }
-        }
-    }
-
-    fn refused_for<K: ErrorKind>(
-        &self,
-        from: (&str, &str),
-        error: &ProtocolError<K>,
-        refusal: Option<Refusal>,
-    ) {
-        let offset = Some(error.offset);
-        if let Some(refusal) = refusal {
-            let option = refusal.hit.map(|hit| hit.option);
-            return self.refuse(from, offset, option, &refusal);
-        }
-        let refusal = Refusal {
-            what: CONNECTION,
-            code: error.kind.code(),
-            message: error.kind.to_string(),
-            hit: error.kind.limit(),
+        let Some(mut refused) = Refused::of_end(peer, end) else {
+            let peer = &*peer.name;
+            tracing::debug!(code = "receiver.ended", peer, %end, "connection ended");
+            return;
         };
-        self.refuse(from, offset, error.kind.option(), &refusal);
+        if let (Some(mut refusal), End::Protocol(_)) = (refusal, end) {
+            refusal.offset = refused.offset;
+            refused = refusal;
+        }
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        self.tell(protocol, &refused);
     }
 
     /// A connection that was turned away before it was of any use to its protocol. In a storm few have a line.
@@ -343,49 +267,23 @@ impl Report {
                 return;
             }
         };
-        let Some(times) = refused.times else { return };
-        let refusal = Refusal {
-            what: refused.what,
-            code: refused.code,
-            message: refused.message,
-            hit: refused.hit,
-        };
-        let times = (times > 1).then_some(times);
-        self.tell(
-            (protocol, &refused.peer),
-            refused.offset,
-            refused.option,
-            &refusal,
-            times,
-        );
-    }
-
-    fn refuse(
-        &self,
-        (protocol, peer): (&str, &str),
-        offset: Option<u64>,
-        option: Option<&str>,
-        refusal: &Refusal,
-    ) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
-        self.tell((protocol, peer), offset, option, refusal, None);
+        if refused.times.is_some() {
+            self.tell(protocol, &refused);
+        }
     }
 
     /// The line of a refusal, or of so many like it.
-    fn tell(
-        &self,
-        (protocol, peer): (&str, &str),
-        offset: Option<u64>,
-        option: Option<&str>,
-        refusal: &Refusal,
-        times: Option<u64>,
-    ) {
-        let Refusal {
+    fn tell(&self, protocol: &str, refused: &Refused) {
+        let Refused {
             what,
             code,
             message,
             hit,
-        } = refusal;
+            option,
+            offset,
+            ..
+        } = refused;
+        let (peer, times) = (&*refused.peer, refused.times.filter(|times| *times > 1));
         tracing::warn!(peer, code, offset, times, why = message, "{what} refused");
         let mut line = json!({
             "event": "refused",
@@ -417,30 +315,35 @@ impl Report {
         }
     }
 
-    /// The counters so far. The counters of done windows and events are read before those of received ones:
-    /// they are never higher.
-    pub(super) fn sums(&self) -> Sums {
+    /// The counters so far; the gauges are 0. The counters of done windows and events are read before those of
+    /// received ones: they are never higher.
+    pub(super) fn counters(&self) -> ReceiverStats {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Sums {
-            done_windows: load(&self.done_windows),
-            done_events: load(&self.done_events),
-            landed: load(&self.landed),
-            quarantined: load(&self.quarantined),
-            discarded: load(&self.discarded),
+        let (done_windows, done_events) = (load(&self.done_windows), load(&self.done_events));
+        let (landed, quarantined) = (load(&self.landed), load(&self.quarantined));
+        let (windows, events) = (load(&self.windows), load(&self.events));
+        ReceiverStats {
+            windows,
+            events,
+            bytes: load(&self.bytes),
+            // The sum of its parts at any moment.
+            acked_events: landed + quarantined + load(&self.discarded),
+            landed,
+            quarantined,
             landed_unacked: load(&self.landed_unacked),
             quarantined_unacked: load(&self.quarantined_unacked),
+            unacked_windows: windows.saturating_sub(done_windows),
+            unacked: events.saturating_sub(done_events),
             compared: load(&self.compared),
             repeats: load(&self.repeats),
-            windows: load(&self.windows),
-            events: load(&self.events),
-            bytes: load(&self.bytes),
             refused: load(&self.refused),
+            ..ReceiverStats::default()
         }
     }
 
     /// Queues one line. Never waits.
     pub(crate) fn event(&self, line: &Value) {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = locked(&self.lines);
         if lines.waiting.len() == MAX_LINES {
             lines.waiting.pop_front();
             lines.missed += 1;
@@ -452,7 +355,7 @@ impl Report {
 
     pub(crate) fn next(&self, timeout: Duration) -> Option<String> {
         let deadline = Instant::now() + timeout;
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = locked(&self.lines);
         loop {
             if let Some(line) = lines.waiting.pop_front() {
                 return Some(line);
@@ -467,13 +370,7 @@ impl Report {
     }
 
     fn take_missed(&self) -> u64 {
-        std::mem::take(
-            &mut self
-                .lines
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .missed,
-        )
+        std::mem::take(&mut locked(&self.lines).missed)
     }
 }
 
@@ -499,24 +396,6 @@ pub struct Failure {
     pub message: String,
 }
 
-/// Counters at one moment.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Sums {
-    windows: u64,
-    events: u64,
-    bytes: u64,
-    done_windows: u64,
-    done_events: u64,
-    pub(super) landed: u64,
-    quarantined: u64,
-    discarded: u64,
-    pub(super) landed_unacked: u64,
-    quarantined_unacked: u64,
-    compared: u64,
-    repeats: u64,
-    refused: u64,
-}
-
 /// The meaning of an acknowledgement.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Acked {
@@ -526,32 +405,6 @@ pub(super) enum Acked {
     Quarantined,
     /// They were counted.
     Discarded,
-}
-
-impl Sums {
-    /// The sum of its parts at any moment.
-    pub(super) const fn acked_events(&self) -> u64 {
-        self.landed
-            .saturating_add(self.quarantined)
-            .saturating_add(self.discarded)
-    }
-
-    pub(super) const fn unacked_events(&self) -> u64 {
-        self.events.saturating_sub(self.done_events)
-    }
-}
-
-/// The usual subject of a refusal.
-pub(super) const CONNECTION: &str = "connection";
-
-/// Why something was refused, mostly a connection.
-#[derive(Debug, Clone)]
-pub(super) struct Refusal {
-    /// The refused thing, in a word.
-    pub(super) what: &'static str,
-    pub(super) code: &'static str,
-    pub(super) message: String,
-    pub(super) hit: Option<LimitHit>,
 }
 
 impl Shared {
@@ -568,67 +421,46 @@ impl Shared {
         // First: the counts of a connection that is gone are in the sums then.
         let connections = self.acceptor.connections() as u64;
         let (uncommitted_windows, uncommitted) = self.open.uncommitted();
-        let sums = self.report.sums();
+        let counters = self.report.counters();
         let acceptor = self.acceptor.stats();
         let spool = self.writer.as_ref().map(ackline_spool::Writer::stats);
         let writing = spool.as_ref().map(|spool| spool.state);
         let spool = spool.unwrap_or_default();
+        let operator = self.operator.as_ref();
         ReceiverStats {
             connections,
-            windows: sums.windows,
-            events: sums.events,
-            bytes: sums.bytes,
-            acked_events: sums.acked_events(),
-            landed: sums.landed,
-            quarantined: sums.quarantined,
-            landed_unacked: sums.landed_unacked,
-            quarantined_unacked: sums.quarantined_unacked,
-            compared: sums.compared,
-            repeats: sums.repeats,
             accepted: spool.accepted,
-            unacked_windows: sums.windows.saturating_sub(sums.done_windows),
-            unacked: sums.unacked_events(),
             uncommitted_windows,
             uncommitted,
             memory_bytes: self.budget.used(),
-            refused: sums.refused,
             turned_away: acceptor.turned_away,
             health_checks: acceptor.health_checks,
-            paused: match writing {
-                Some(WriterState::StalledBudget) => Some("budget"),
-                Some(WriterState::StalledDisk) => Some("disk_full"),
-                Some(WriterState::StalledDescriptors) => Some("descriptors"),
-                _ if self
-                    .shares
-                    .as_ref()
-                    .is_some_and(|shares| shares.waiting() > 0) =>
-                {
-                    Some("sender_share")
-                }
-                _ if self.budget.waiting() > 0 => Some("memory"),
-                _ => None,
-            },
+            paused: self.paused(writing),
             state: self.state(writing),
-            consumers: self
-                .operator
-                .as_ref()
-                .map_or_else(Vec::new, Operator::consumers),
-            oldest_uncommitted_age_s: self
-                .operator
-                .as_ref()
-                .and_then(Operator::oldest_uncommitted_age_s),
+            consumers: operator.map_or_else(Vec::new, Operator::consumers),
+            oldest_uncommitted_age_s: operator.and_then(Operator::oldest_uncommitted_age_s),
             durable: spool.durable,
             first_kept: spool.first_kept,
-            lost: self
-                .operator
-                .as_ref()
-                .and_then(|operator| operator.lost(spool.first_kept)),
+            lost: operator.and_then(|operator| operator.lost(spool.first_kept)),
             spool_bytes: spool.bytes,
             budget: spool.budget,
             fsync_p99_ms: spool.fsync_p99_ms,
             groups: spool.groups,
             fsyncs: spool.fsyncs,
             spool: spool.uuid,
+            ..counters
+        }
+    }
+
+    /// Why reading stands still.
+    fn paused(&self, writing: Option<WriterState>) -> Option<&'static str> {
+        match writing {
+            Some(WriterState::StalledBudget) => Some("budget"),
+            Some(WriterState::StalledDisk) => Some("disk_full"),
+            Some(WriterState::StalledDescriptors) => Some("descriptors"),
+            _ if self.shares.as_ref().is_some_and(|all| all.waiting() > 0) => Some("sender_share"),
+            _ if self.budget.waiting() > 0 => Some("memory"),
+            _ => None,
         }
     }
 

@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use ackline_core::locked;
 use ackline_link::Link;
 use ackline_spool::{Settle, SpoolError};
 
@@ -69,7 +70,7 @@ impl<I: Ingest> LinkSettle<I> {
     ) -> u64 {
         let token = self.next_token.fetch_add(1, Ordering::Relaxed);
         self.trail.appended();
-        self.lock().push_back(Pending {
+        locked(&self.pending).push_back(Pending {
             token,
             events,
             bytes,
@@ -83,7 +84,7 @@ impl<I: Ingest> LinkSettle<I> {
 
     /// The link has ended: durable blocks that wait for a commit will not be told.
     pub(super) fn gone(&self) {
-        let mut pending = self.lock();
+        let mut pending = locked(&self.pending);
         self.is_gone.store(true, Ordering::Release);
         for one in pending.iter_mut().filter(|one| one.has_landed) {
             self.missed(one);
@@ -100,12 +101,15 @@ impl<I: Ingest> LinkSettle<I> {
     /// Windows that are not settled yet.
     #[cfg(test)]
     fn unsettled(&self) -> usize {
-        self.lock().iter().map(|one| one.windows.len()).sum()
+        locked(&self.pending)
+            .iter()
+            .map(|one| one.windows.len())
+            .sum()
     }
 
     /// Windows that are durable and wait for a commit, and the events in them.
     pub(crate) fn uncommitted(&self) -> (u64, u64) {
-        let pending = self.lock();
+        let pending = locked(&self.pending);
         let landed = pending.iter().filter(|one| one.has_landed);
         landed.fold((0, 0), |(windows, events), one| {
             (windows + one.windows.len() as u64, events + one.events)
@@ -115,7 +119,7 @@ impl<I: Ingest> LinkSettle<I> {
     /// Takes the blocks of these tokens out. Blocks with an earlier one may wait for longer: they were
     /// promised more.
     fn take(&self, tokens: &[u64]) -> Vec<Pending> {
-        let mut pending = self.lock();
+        let mut pending = locked(&self.pending);
         let mut taken = Vec::with_capacity(tokens.len());
         let mut at = 0;
         while taken.len() < tokens.len() && at < pending.len() {
@@ -130,15 +134,11 @@ impl<I: Ingest> LinkSettle<I> {
         }
         taken
     }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Pending>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl<I: Ingest> Settle for LinkSettle<I> {
     fn placed(&self, token: u64, first: u64) {
-        let mut pending = self.lock();
+        let mut pending = locked(&self.pending);
         let mut block = pending.iter_mut().find(|one| one.token == token);
         let bytes = block.as_mut().map(|one| {
             one.turn = None;
@@ -189,7 +189,7 @@ impl<I: Ingest> Settle for LinkSettle<I> {
 
     fn landed(&self, tokens: &[u64]) {
         let mut windows = Vec::new();
-        let mut pending = self.lock();
+        let mut pending = locked(&self.pending);
         let is_gone = self.is_gone.load(Ordering::Acquire);
         for one in pending.iter_mut() {
             if tokens.contains(&one.token) && !std::mem::replace(&mut one.has_landed, true) {
@@ -210,7 +210,7 @@ impl<I: Ingest> Settle for LinkSettle<I> {
     }
 
     fn failed(&self, error: &SpoolError) {
-        let left = std::mem::take(&mut *self.lock());
+        let left = std::mem::take(&mut *locked(&self.pending));
         self.trail.failed();
         if let Some(share) = &self.share {
             share.give_back(left.iter().map(|one| one.bytes).sum());
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(settle.unsettled(), 2);
         settle.settle(&[0, 2]);
         assert_eq!(link.call(|machine, _| machine.unacknowledged()), 0);
-        assert_eq!(report.sums().acked_events(), 3);
+        assert_eq!(report.counters().acked_events, 3);
     }
 
     #[test]
@@ -276,9 +276,15 @@ mod tests {
         settle.landed(&[0]);
         assert_eq!(link.call(|machine, _| machine.held_bytes()), 12);
         assert_eq!((settle.uncommitted(), settle.unsettled()), ((1, 1), 2));
-        assert_eq!((report.sums().landed, report.sums().acked_events()), (0, 0));
+        assert_eq!(
+            (report.counters().landed, report.counters().acked_events),
+            (0, 0)
+        );
         settle.settle(&[0, 1]);
-        assert_eq!((report.sums().landed, report.sums().acked_events()), (2, 2));
+        assert_eq!(
+            (report.counters().landed, report.counters().acked_events),
+            (2, 2)
+        );
         assert_eq!(settle.uncommitted(), (0, 0));
     }
 
@@ -359,7 +365,7 @@ mod tests {
         let mut sent = Vec::new();
         peer.read_to_end(&mut sent).await.unwrap();
         assert_eq!(sent, b"");
-        assert_eq!((settle.unsettled(), report.sums().acked_events()), (0, 0));
-        assert_eq!(report.sums().unacked_events(), 0);
+        assert_eq!((settle.unsettled(), report.counters().acked_events), (0, 0));
+        assert_eq!(report.counters().unacked, 0);
     }
 }

@@ -4,8 +4,9 @@
 //! it may have everything.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use ackline_core::locked;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The senders of a receiver and their shares of its spool.
@@ -71,7 +72,7 @@ impl Shares {
 
     /// A link of this sender begins.
     pub(super) fn join(self: &Arc<Self>, sender: &Arc<str>, first_kept: impl Fn() -> u64) -> Share {
-        let mut state = self.lock();
+        let mut state = locked(&self.state);
         state.senders.entry(Arc::clone(sender)).or_default().links += 1;
         if state.senders.len() > state.sweep_above {
             self.sweep(&mut state, first_kept());
@@ -85,7 +86,7 @@ impl Shares {
 
     /// Links that wait until their sender's blocks are fewer.
     pub(super) fn waiting(&self) -> usize {
-        self.lock().waiting
+        locked(&self.state).waiting
     }
 
     /// Forgets senders that are gone and have next to nothing.
@@ -97,16 +98,12 @@ impl Shares {
         });
         state.sweep_above = state.senders.len().saturating_mul(2).max(FIRST_SWEEP);
     }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Share {
     /// Whether so many bytes more of this sender go to the spool now; they count from then on.
     pub(super) fn take(&self, bytes: u64, first_kept: impl FnOnce() -> u64) -> bool {
-        let mut state = self.shares.lock();
+        let mut state = locked(&self.shares.state);
         let is_alone = state.senders.len() <= 1;
         let Some(sender) = state.senders.get_mut(&self.sender) else {
             return true;
@@ -126,7 +123,7 @@ impl Share {
     /// has, so that blocks of another go before. `None` where there is no other.
     pub(super) async fn turn(&self, bytes: u64) -> Option<Turn> {
         let queue = {
-            let state = self.shares.lock();
+            let state = locked(&self.shares.state);
             let is_alone = state.senders.len() <= 1;
             let sender = state.senders.get(&self.sender).filter(|_| !is_alone)?;
             Arc::clone(&sender.queue)
@@ -138,7 +135,7 @@ impl Share {
 
     /// So many of them were written, up to this position.
     pub(super) fn stored(&self, bytes: u64, end: u64) {
-        let mut state = self.shares.lock();
+        let mut state = locked(&self.shares.state);
         let Some(sender) = state.senders.get_mut(&self.sender) else {
             return;
         };
@@ -156,14 +153,14 @@ impl Share {
 
     /// So many of them will not be written.
     pub(super) fn give_back(&self, bytes: u64) {
-        if let Some(sender) = self.shares.lock().senders.get_mut(&self.sender) {
+        if let Some(sender) = locked(&self.shares.state).senders.get_mut(&self.sender) {
             sender.queued = sender.queued.saturating_sub(bytes);
         }
     }
 
     /// Counts the link as waiting until the answer is dropped.
     pub(super) fn wait(&self) -> Waits<'_> {
-        self.shares.lock().waiting += 1;
+        locked(&self.shares.state).waiting += 1;
         Waits(&self.shares)
     }
 
@@ -174,7 +171,7 @@ impl Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        let mut state = self.shares.lock();
+        let mut state = locked(&self.shares.state);
         let Some(sender) = state.senders.get_mut(&self.sender) else {
             return;
         };
@@ -190,7 +187,7 @@ pub(super) struct Waits<'a>(&'a Shares);
 
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
-        self.0.lock().waiting -= 1;
+        locked(&self.0.state).waiting -= 1;
     }
 }
 
@@ -262,7 +259,11 @@ mod tests {
         drop(good);
         greedy.give_back(1);
         drop(greedy);
-        assert_eq!(shares.lock().senders.len(), 1, "something is queued");
+        assert_eq!(
+            locked(&shares.state).senders.len(),
+            1,
+            "something is queued"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -289,11 +290,11 @@ mod tests {
             assert!(one.take(100, || 0));
             one.stored(100, (block + 1) * 10);
         }
-        let parts = shares.lock().senders[&sender("one")].parts.len();
+        let parts = locked(&shares.state).senders[&sender("one")].parts.len();
         assert!(parts <= 64, "{parts}");
         assert!(!one.take(100, || 0));
         assert!(one.take(100, || 3_200), "half of it is gone");
-        let stored = shares.lock().senders[&sender("one")].stored;
+        let stored = locked(&shares.state).senders[&sender("one")].stored;
         assert!((32_000..34_000).contains(&stored), "{stored}");
     }
 
@@ -313,7 +314,7 @@ mod tests {
         for number in 0..5_000 {
             drop(shares.join(&sender(&format!("late {number}")), || 0));
         }
-        let state = shares.lock();
+        let state = locked(&shares.state);
         assert!(state.senders.len() <= FIRST_SWEEP + 1);
         assert!(state.senders.contains_key(&sender("large")));
     }

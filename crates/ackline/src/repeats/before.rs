@@ -6,8 +6,9 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use ackline_core::locked;
 use ackline_spool::{Spool, SpoolError};
 use tokio::time::Instant;
 
@@ -56,7 +57,7 @@ impl Before {
 
     /// Takes the blocks that this sender landed before this start. Reads the spool: call it off the runtime.
     pub(super) fn take(&self, spool: &Spool, sender: &str) -> Vec<Arc<Trail>> {
-        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = locked(&self.found);
         if self.since.elapsed() >= EXPIRY {
             *found = Some(Found::new());
         }
@@ -71,7 +72,7 @@ impl Before {
 
     /// Nothing more is looked for once all was taken.
     pub(super) fn end_if_empty(&self) {
-        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = locked(&self.found);
         if found.as_ref().is_some_and(Found::is_empty) {
             self.is_over.store(true, Ordering::Release);
         }
@@ -103,9 +104,7 @@ impl Before {
             }
         }
         let mut found = Found::new();
-        let in_order = &self.in_order;
-        let in_order =
-            std::mem::take(&mut *in_order.lock().unwrap_or_else(PoisonError::into_inner));
+        let in_order = std::mem::take(&mut *locked(&self.in_order));
         // Apart from those of connections of this start, which count from 0.
         for ((link, (sender, _, spans)), number) in links.into_iter().zip(0..) {
             let standing = if in_order.contains(&link) {

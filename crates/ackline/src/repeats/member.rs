@@ -1,8 +1,9 @@
 //! One connection's part: the windows that it lands are remembered, the windows that it sends are compared.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use ackline_core::locked;
 use ackline_link::Taking;
 use tokio::time::Instant;
 
@@ -91,7 +92,7 @@ impl Member {
         }
         let later = self.repeats.read_later(later, &self.name).await;
         let digester = self.repeats.digester.clone();
-        let course = std::mem::take(&mut self.progress().course);
+        let course = std::mem::take(&mut locked(&self.progress).course);
         let judge = Judge::new((base, later), digester, course);
         if self.trail.is_over() {
             // The next one of the sender need not wait until these are durable.
@@ -112,12 +113,12 @@ impl Member {
             self.trail.know(from, blocks);
         }
         let ((_, repeats), is_done) = (judge.counts(), judge.is_done());
-        self.progress().course = judge.take_course();
+        locked(&self.progress).course = judge.take_course();
         if is_done {
             self.stop_comparing(sender, judge.base());
         } else if repeats > 0 {
             // Where one repeat came, the next one may come by another of its connections.
-            self.progress().seen = sender.found();
+            locked(&self.progress).seen = sender.found();
         }
     }
 
@@ -144,7 +145,7 @@ impl Member {
         }
         let joined = self.repeats.join(&self.name, &self.trail).await;
         if let Some((sender, is_comparing)) = &joined {
-            *self.progress() = Progress {
+            *locked(&self.progress) = Progress {
                 is_comparing: *is_comparing,
                 seen: sender.epoch(),
                 course: Course {
@@ -170,14 +171,14 @@ impl Member {
     /// Whether, with nothing to compare with now, the end of another connection may still be seen: one
     /// that is compared with those that have ended goes on for as many windows as the others.
     fn goes_on(&self) -> bool {
-        let mut progress = self.progress();
+        let mut progress = locked(&self.progress);
         progress.course.quiet += 1;
         progress.course.quiet < progress.course.enough
     }
 
     /// Whether it compares, again after a change.
     fn is_comparing(&self, sender: &Sender) -> bool {
-        let mut progress = self.progress();
+        let mut progress = locked(&self.progress);
         let epoch = sender.epoch();
         if epoch != progress.seen && sender.is_few() {
             let enough = if progress.is_comparing {
@@ -197,7 +198,7 @@ impl Member {
 
     fn stop_comparing(&self, sender: &Sender, base: &mut Base) {
         {
-            let mut progress = self.progress();
+            let mut progress = locked(&self.progress);
             progress.is_comparing = false;
             progress.course = Course::default();
         }
@@ -275,10 +276,6 @@ impl Member {
         let reached = other.reached();
         let is_so = || other.has_placed(reached);
         other.until(&self.trail, is_so, is_over).await;
-    }
-
-    fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -13,9 +13,10 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ackline_core::locked;
 use tokio::time::Instant;
 
 use super::base::{Base, Wanted};
@@ -73,13 +74,13 @@ impl Sender {
     /// One of several senders: `departed` counts the remembered connections of all.
     pub(super) fn new(departed: &Arc<AtomicUsize>) -> Self {
         let sender = Self::default();
-        sender.roll().departed = Arc::clone(departed);
+        locked(&sender.roll).departed = Arc::clone(departed);
         sender
     }
 
     /// A connection sends its first window; whether there is anything to compare it with.
     pub(super) fn join(&self, trail: &Arc<Trail>, before: Vec<Arc<Trail>>, since: Instant) -> bool {
-        let mut roll = self.roll();
+        let mut roll = locked(&self.roll);
         roll.missing += before.len();
         roll.put_before(before, since);
         roll.forget_old();
@@ -100,7 +101,7 @@ impl Sender {
 
     /// A connection is over: the windows that it landed, and still lands, are remembered.
     pub(super) fn leave(&self, trail: &Arc<Trail>) {
-        let mut roll = self.roll();
+        let mut roll = locked(&self.roll);
         roll.comparing.remove(&trail.id);
         if roll.open.remove(&trail.id).is_none() {
             return;
@@ -125,7 +126,7 @@ impl Sender {
     /// A connection has had enough windows that match nothing. When all have, and none is missing, nothing
     /// more is expected of those that are there.
     pub(super) fn is_quiet(&self, trail: &Trail, base: &mut Base) {
-        let mut roll = self.roll();
+        let mut roll = locked(&self.roll);
         roll.comparing.remove(&trail.id);
         if roll.comparing.is_empty() && roll.missing == 0 {
             roll.aside = roll.next();
@@ -145,7 +146,7 @@ impl Sender {
 
     /// The same, because one of them found a repeat.
     pub(super) fn found(&self) -> u64 {
-        self.stir(&mut self.roll());
+        self.stir(&mut locked(&self.roll));
         self.epoch()
     }
 
@@ -156,25 +157,25 @@ impl Sender {
     /// Whether connections that were open all the time compare again at a change: where many senders stand
     /// behind one address, connections always come and go.
     pub(super) fn is_few(&self) -> bool {
-        self.roll().is_few()
+        locked(&self.roll).is_few()
     }
 
     /// The other connections that are open; of many, some.
     pub(super) fn open(&self, own: &Trail) -> Vec<Arc<Trail>> {
-        let roll = self.roll();
+        let roll = locked(&self.roll);
         let open = roll.open.values().filter(|trail| trail.id != own.id);
         open.take(MOST_LOOKED_AT).cloned().collect()
     }
 
     /// Whether another connection is open.
     pub(super) fn has_open(&self, own: &Trail) -> bool {
-        let roll = self.roll();
+        let roll = locked(&self.roll);
         roll.open.len() > usize::from(roll.open.contains_key(&own.id))
     }
 
     /// Whether there are connections that this one is compared with.
     pub(super) fn has_others(&self, own: &Trail) -> bool {
-        let mut roll = self.roll();
+        let mut roll = locked(&self.roll);
         roll.forget_old();
         let mut newest = roll.expected().rev();
         newest.any(|one| one.trail.id != own.id) || !roll.stalled(own).is_empty()
@@ -182,7 +183,7 @@ impl Sender {
 
     /// Of the connections that this one is compared with, those that are open.
     pub(super) fn stalled(&self, own: &Trail) -> Vec<Arc<Trail>> {
-        self.roll().stalled(own)
+        locked(&self.roll).stalled(own)
     }
 
     /// Of those that have ended, the last one below this number of which something may still land and that is so.
@@ -193,7 +194,7 @@ impl Sender {
         own: &Trail,
         is_so: impl Fn(&Trail) -> bool,
     ) -> Option<(u64, Arc<Trail>)> {
-        let mut roll = self.roll();
+        let mut roll = locked(&self.roll);
         let mut settled = Vec::new();
         let mut found = None;
         for number in roll
@@ -223,7 +224,7 @@ impl Sender {
         if !own.is_over() {
             return Vec::new();
         }
-        let roll = self.roll();
+        let roll = locked(&self.roll);
         let open = roll.open.values().filter(|_| roll.is_few());
         let open = open.filter(|trail| trail.standing() == Standing::Open);
         let lately = roll.lately.iter().map(|(trail, _)| trail);
@@ -234,7 +235,7 @@ impl Sender {
     /// The blocks to read, in order, so that `base` holds the last blocks of the connections that this one is
     /// compared with; counts them as read.
     pub(super) fn wanted(&self, base: &mut Base, own: &Trail) -> Vec<Wanted> {
-        let mut roll = self.roll();
+        let mut roll = locked(&self.roll);
         let forgotten = std::mem::take(&mut roll.forgotten);
         if forgotten.len() >= MOST_ENDED {
             *base = Base::default();
@@ -264,20 +265,20 @@ impl Sender {
 
     /// Whether nothing of it is worth remembering.
     pub(super) fn is_forgotten(&self) -> bool {
-        let mut roll = self.roll();
+        let mut roll = locked(&self.roll);
         roll.forget_old();
         roll.open.is_empty() && roll.ended.is_empty() && roll.lately.is_empty()
     }
 
     /// When its last connection ended; `None` while one is open.
     pub(super) fn left(&self) -> Option<Instant> {
-        let roll = self.roll();
+        let roll = locked(&self.roll);
         let last = roll.ended.back().map(|one| one.since);
         last.filter(|_| roll.open.is_empty())
     }
 
     pub(super) fn is_comparing(&self, trail: &Trail) {
-        let mut roll = self.roll();
+        let mut roll = locked(&self.roll);
         if roll.open.contains_key(&trail.id) {
             roll.comparing.insert(trail.id);
         }
@@ -286,12 +287,8 @@ impl Sender {
     /// Connections that the next one looks at.
     #[cfg(test)]
     pub(super) fn looks_at(&self) -> usize {
-        let roll = self.roll();
+        let roll = locked(&self.roll);
         roll.unsettled.len().max(roll.unread.len())
-    }
-
-    fn roll(&self) -> MutexGuard<'_, Roll> {
-        self.roll.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

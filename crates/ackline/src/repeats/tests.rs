@@ -255,12 +255,16 @@ async fn ten_thousand_senders_are_remembered_and_those_away_for_longest_go_first
         tokio::time::advance(Duration::from_secs(1)).await;
     }
     assert!(join(20_000).await.is_some());
-    let known = |number: u64| repeats.senders().known.contains_key(&*number.to_string());
+    let known = |number: u64| {
+        locked(&repeats.senders)
+            .known
+            .contains_key(&*number.to_string())
+    };
     assert!(!known(0) && known(1) && known(2) && known(20_000));
     tokio::time::advance(EXPIRY).await;
     assert!(join(20_001).await.is_some());
     assert!(!known(1) && known(2));
-    assert_eq!(repeats.senders().known.len(), MOST_SENDERS);
+    assert_eq!(locked(&repeats.senders).known.len(), MOST_SENDERS);
 }
 
 /// Twenty connections of one sender are there, then comes one more; the first one ends while that one asks

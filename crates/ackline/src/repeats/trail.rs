@@ -5,10 +5,11 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
+use ackline_core::locked;
 use ackline_link::Taking;
 use tokio::sync::Notify;
 
@@ -174,12 +175,12 @@ impl Trail {
 
     /// A block was handed to the spool.
     pub(crate) fn appended(&self) {
-        self.lock().appended += 1;
+        locked(&self.landed).appended += 1;
     }
 
     /// The next block that was handed over is durable.
     pub(crate) fn placed(&self, span: Span) {
-        let mut landed = self.lock();
+        let mut landed = locked(&self.landed);
         let number = landed.placed;
         landed.placed += 1;
         if landed
@@ -217,13 +218,13 @@ impl Trail {
 
     /// Its blocks and events are a part of these sizes from here on, also those that have still to land.
     pub(super) fn count_in(&self, sizes: &Arc<Sizes>) {
-        let mut landed = self.lock();
+        let mut landed = locked(&self.landed);
         sizes.add(landed.size());
         landed.counted = Some(Arc::clone(sizes));
     }
 
     pub(super) fn count_out(&self) {
-        let mut landed = self.lock();
+        let mut landed = locked(&self.landed);
         if let Some(sizes) = landed.counted.take() {
             sizes.subtract(landed.size());
         }
@@ -231,7 +232,7 @@ impl Trail {
 
     /// No block that was handed over becomes durable any more.
     pub(crate) fn failed(&self) {
-        let mut landed = self.lock();
+        let mut landed = locked(&self.landed);
         landed.placed = landed.appended;
         landed.known.clear();
         drop(landed);
@@ -242,7 +243,7 @@ impl Trail {
     /// durable, and not at all if they are many.
     pub(super) fn know(&self, from: u64, blocks: Vec<Vec<u128>>) {
         let events: usize = blocks.iter().map(Vec::len).sum();
-        let mut landed = self.lock();
+        let mut landed = locked(&self.landed);
         let placed = landed.placed;
         let is_next = |known: u64| known + 1 == from;
         if events > MOST_KNOWN
@@ -266,7 +267,7 @@ impl Trail {
     /// Its blocks from this number on that can be compared with, in order.
     pub(super) fn blocks_from(&self, number: u64) -> Vec<Block> {
         let is_cut = self.standing() == Standing::Cut;
-        let landed = self.lock();
+        let landed = locked(&self.landed);
         let from = landed.spans.partition_point(|(at, _)| *at < number);
         let stored = landed.spans.range(from..);
         let stored = stored.map(|(number, span)| (*number, Events::Stored(*span)));
@@ -284,35 +285,39 @@ impl Trail {
 
     /// The places of its blocks, in order.
     pub(super) fn spans(&self) -> Vec<Span> {
-        self.lock().spans.iter().map(|(_, span)| *span).collect()
+        locked(&self.landed)
+            .spans
+            .iter()
+            .map(|(_, span)| *span)
+            .collect()
     }
 
     /// How many blocks, and the events in them.
     pub(super) fn size(&self) -> (u64, u64) {
-        self.lock().size()
+        locked(&self.landed).size()
     }
 
     /// Whether it has ended and nothing of it lands any more.
     pub(super) fn is_settled(&self) -> bool {
-        let landed = self.lock();
+        let landed = locked(&self.landed);
         self.is_finished() && landed.placed >= landed.appended
     }
 
     /// Blocks that were handed over so far.
     pub(super) fn reached(&self) -> u64 {
-        self.lock().appended
+        locked(&self.landed).appended
     }
 
     /// Whether the first so many of them are durable, and no others are being handed over.
     pub(super) fn has_placed(&self, reached: u64) -> bool {
-        self.lock().placed >= reached && !self.is_handing.load(Ordering::Acquire)
+        locked(&self.landed).placed >= reached && !self.is_handing.load(Ordering::Acquire)
     }
 
     /// Whether it has been cut off, and the first so many of them are durable or their digests known: the spool keeps
     /// the order of one sender, so that nothing which is compared with them lands without them.
     pub(super) fn is_comparable(&self, reached: u64) -> bool {
         let is_cut = self.standing() == Standing::Cut;
-        let landed = self.lock();
+        let landed = locked(&self.landed);
         let known = landed.known.front().zip(landed.known.back());
         let is_known = |((first, _), (last, _)): (&(u64, _), &(u64, _))| {
             *first <= landed.placed && last + 1 >= reached
@@ -333,7 +338,7 @@ impl Trail {
     /// calls the first one counts; returns whether this is the first one.
     pub(super) fn end(&self, in_order: bool) -> bool {
         {
-            let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut standing = locked(&self.standing);
             if *standing != Standing::Open {
                 return false;
             }
@@ -343,18 +348,18 @@ impl Trail {
                 Standing::Cut
             };
         }
-        *self.peer.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *locked(&self.peer) = None;
         self.changed.notify_waiters();
         true
     }
 
     pub(super) fn is_ended(&self) -> bool {
-        *self.standing.lock().unwrap_or_else(PoisonError::into_inner) != Standing::Open
+        *locked(&self.standing) != Standing::Open
     }
 
     /// How it ended; one whose peer has left acknowledgements untaken counts as cut off.
     pub(super) fn standing(&self) -> Standing {
-        let standing = *self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+        let standing = *locked(&self.standing);
         match standing {
             Standing::Open if self.is_stalled.load(Ordering::Acquire) => Standing::Cut,
             standing => standing,
@@ -363,7 +368,7 @@ impl Trail {
 
     /// How far its peer is.
     pub(super) fn taking(&self) -> Taking {
-        let peer = self.peer.lock().unwrap_or_else(PoisonError::into_inner);
+        let peer = locked(&self.peer);
         peer.as_ref().map_or(Taking::Unknown, |peer| peer())
     }
 
@@ -411,10 +416,6 @@ impl Trail {
             });
             let _ = tokio::time::timeout(LOOK_AT_END, changed).await;
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Landed> {
-        self.landed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

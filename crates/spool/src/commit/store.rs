@@ -2,6 +2,8 @@
 
 use std::{sync::PoisonError, time::Instant};
 
+use ackline_core::locked;
+
 use super::Committer;
 use crate::{
     Promise, SpoolError,
@@ -147,8 +149,7 @@ impl Committer {
     }
 
     pub(crate) fn is_late(&self) -> bool {
-        self.shared
-            .lock()
+        locked(&self.shared.queue)
             .closing
             .is_some_and(|deadline| Instant::now() >= deadline)
     }
@@ -160,7 +161,7 @@ impl Committer {
         loop {
             self.tend();
             let due = self.due().into_iter().chain([until]).min().unwrap_or(until);
-            let mut queue = self.shared.lock();
+            let mut queue = locked(&self.shared.queue);
             loop {
                 let now = Instant::now();
                 let late = queue.closing.is_some_and(|deadline| now >= deadline);

@@ -6,9 +6,11 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use ackline_core::locked;
+
 use crate::{
     Loss, LossWhy, SpoolError,
-    folder::{Dir, Folder, Key, MARK},
+    folder::{Dir, Folder, Key},
     format::Identity,
     index::{self, Entry, Index, Kind, segment_name},
     mark::Mark,
@@ -109,9 +111,7 @@ impl Listed {
 
     /// The position below which every event is durable, by the current mark.
     pub(crate) fn durable(&self) -> Result<u64, SpoolError> {
-        let root = self.folder.root();
-        let mark = Mark::read(&root.read_file(MARK)?, &root.join(MARK))?;
-        Ok(mark.position)
+        Ok(Mark::of(&self.folder)?.position)
     }
 
     fn read_start(&self) -> Result<Option<Start>, SpoolError> {
@@ -154,7 +154,7 @@ impl Listed {
 
     /// Lists again at the next look: a segment was not in its listed place.
     pub(crate) fn forget(&self) {
-        let mut state = self.lock();
+        let mut state = locked(&self.state);
         state.firsts = None;
         state.is_stale = true;
         state.whole = 0..0;
@@ -162,7 +162,7 @@ impl Listed {
 
     /// Drops segments below the start.
     pub(crate) fn drop_below(&self, start: u64) {
-        if let Some(firsts) = &mut self.lock().firsts {
+        if let Some(firsts) = &mut locked(&self.state).firsts {
             let above = firsts.partition_point(|first| *first <= start);
             firsts.drain(..above.saturating_sub(1));
         }
@@ -170,13 +170,13 @@ impl Listed {
 
     /// The end of the positions from `at` on that are known to have all their entries.
     pub(crate) fn whole_to(&self, at: u64) -> u64 {
-        let whole = self.lock().whole.clone();
+        let whole = locked(&self.state).whole.clone();
         if whole.contains(&at) { whole.end } else { at }
     }
 
     /// Notes positions that have all their entries.
     pub(crate) fn note_whole(&self, range: Range<u64>) {
-        let whole = &mut self.lock().whole;
+        let whole = &mut locked(&self.state).whole;
         if range.start > whole.end || range.end < whole.start || whole.is_empty() {
             *whole = range;
         } else {
@@ -186,7 +186,7 @@ impl Listed {
 
     /// The groups that a segment's seals named the last time.
     pub(crate) fn rebuilt(&self, first: u64, len: u64) -> Option<Arc<[Entry]>> {
-        let state = self.lock();
+        let state = locked(&self.state);
         let known = state.rebuilt.as_ref();
         let known = known.filter(|known| known.first == first && known.len == len);
         known.map(|known| Arc::clone(&known.entries))
@@ -194,7 +194,7 @@ impl Listed {
 
     /// Keeps the entries from a segment's seals. Returns whether that is the first time.
     pub(crate) fn note_rebuilt(&self, rebuilt: Rebuilt) -> bool {
-        let mut state = self.lock();
+        let mut state = locked(&self.state);
         if state.said.len() >= MOST_SAID {
             state.said.clear();
         }
@@ -225,11 +225,7 @@ impl Listed {
     /// Whether the segments were requested.
     #[cfg(test)]
     pub(crate) fn is_listed(&self) -> bool {
-        self.lock().firsts.is_some()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state).firsts.is_some()
     }
 
     fn has(&self, first: u64) -> Result<bool, SpoolError> {
@@ -238,7 +234,7 @@ impl Listed {
 
     /// The list with every segment that has positions below `durable`.
     fn up_to(&self, durable: u64) -> Result<MutexGuard<'_, State>, SpoolError> {
-        let mut guard = self.lock();
+        let mut guard = locked(&self.state);
         let state = &mut *guard;
         if state.firsts.is_none() && !state.is_stale {
             self.remember(state, durable)?;

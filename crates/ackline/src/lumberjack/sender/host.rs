@@ -7,7 +7,6 @@
 //!  └─────────────────────┴──────► Waiting ◄─────┴──────────────────────────────┴──► Idle
 //! ```
 
-use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -17,14 +16,12 @@ use std::time::{Duration, Instant};
 
 use ackline_core::{Connection as _, Lifecycle};
 use ackline_link::{Backoff, End, Jitter, Link};
+use ackline_lumberjack::pool::{HostState, Phase};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::super::{Kind, Writer, WriterConfig};
-use super::pool::{Phase, records};
-use super::report::HostState;
 use super::shared::Shared;
-use super::{LAST_BYTES, SenderOptions};
-use ackline_lumberjack::WriterEvent;
+use super::{LAST_BYTES, SenderOptions, within};
 
 /// How a sender gets a transport to each of its hosts.
 pub trait Dial: Send + Sync + 'static {
@@ -133,16 +130,17 @@ impl<D: Dial> Host<D> {
         let ttl = self.ttl.map(|ttl| self.jitter.around(ttl));
         let session = Session::begin(self.at, &self.shared, link);
         tracing::info!(code = "sender.connected", host = %self.name, "connected");
-        let expire = async {
-            if let Some(ttl) = ttl {
-                tokio::time::sleep(ttl).await;
-                session.expire();
-            }
-            std::future::pending::<()>().await;
-        };
         let backoff = &mut self.backoff;
-        let moving = async { tokio::join!(session.link.drive(stream), session.feed(backoff)).0 };
-        let driven = beside(moving, expire).await;
+        let driven = {
+            let moving = async { tokio::join!(session.link.drive(stream), session.feed(backoff)) };
+            let mut moving = pin!(moving);
+            if let Some((driven, ())) = within(ttl, moving.as_mut()).await {
+                driven
+            } else {
+                session.expire();
+                moving.await.0
+            }
+        };
         let lost = session.end();
         let next_size = session.next_slow_start();
         let (has_expired, lived) = (session.has_expired(), session.began.elapsed());
@@ -183,7 +181,6 @@ struct Session<'a> {
     link: Link<Writer>,
     began: tokio::time::Instant,
     expired: AtomicBool,
-    acked: AtomicBool,
 }
 
 impl<'a> Session<'a> {
@@ -195,7 +192,6 @@ impl<'a> Session<'a> {
             link,
             began: tokio::time::Instant::now(),
             expired: AtomicBool::new(false),
-            acked: AtomicBool::new(false),
         }
     }
 
@@ -227,7 +223,7 @@ impl<'a> Session<'a> {
 
     /// One step of everything that needs no waiting; ready with whether anything was acknowledged.
     fn step(&self, writer: &mut Writer, now: Instant) -> Poll<bool> {
-        let (mut grown, booked) = self.book(writer);
+        let (mut grown, booked) = self.shared.pool().book(self.at, writer);
         let mut moved = booked || grown;
         if self.is_to_finish() && writer.lifecycle() == Lifecycle::Open && !writer.is_finishing() {
             writer.finish(now);
@@ -236,19 +232,19 @@ impl<'a> Session<'a> {
         while let Some(allowance) = writer.allowance() {
             let taken = {
                 let mut pool = self.shared.pool();
-                moved |= pool.set_room(self.at, Some(allowance.bytes));
-                pool.take(self.at, allowance.events, allowance.bytes)
+                moved |= pool.set_room(self.at, Some(allowance));
+                pool.take(self.at, allowance)
             };
-            let Some(chunks) = taken else { break };
+            let Some(window) = taken else { break };
             moved = true;
-            if writer.send_window(now, records(&chunks)).is_err() {
+            if writer.send_window(now, window.records()).is_err() {
                 self.shared.pool().put_back(self.at);
                 break;
             }
         }
-        let bytes = writer.allowance().map(|allowance| allowance.bytes);
-        moved |= self.shared.pool().set_room(self.at, bytes);
-        grown |= self.note(writer);
+        let mut pool = self.shared.pool();
+        moved |= pool.set_room(self.at, writer.allowance());
+        grown |= pool.note(self.at, writer);
         if moved {
             Poll::Ready(grown)
         } else {
@@ -256,47 +252,9 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Books the writer's events: whether anything was acknowledged, and whether there was an event.
-    fn book(&self, writer: &mut Writer) -> (bool, bool) {
-        let (mut grown, mut told) = (false, false);
-        let mut pool = self.shared.pool();
-        while let Some(event) = writer.poll_event() {
-            told = true;
-            match event {
-                WriterEvent::Acknowledged { .. } => {
-                    grown = true;
-                    self.acked.store(true, Ordering::Relaxed);
-                    pool.acknowledged(self.at);
-                }
-                WriterEvent::Unacknowledged { from, .. } => {
-                    let back = from > 0 || self.acked.load(Ordering::Relaxed);
-                    pool.lost(self.at, from, back);
-                }
-            }
-        }
-        if told {
-            // Keeps the count of partly acknowledged events true to the events that are still in flight.
-            pool.progress(self.at, writer.unacknowledged());
-        }
-        (grown, told)
-    }
-
-    /// Books the acknowledged events of windows that are not complete.
-    fn note(&self, writer: &Writer) -> bool {
-        let mut pool = self.shared.pool();
-        if let Some(host) = pool.host(self.at) {
-            host.window_size = writer.window_size();
-        }
-        let grown = pool.progress(self.at, writer.unacknowledged());
-        if grown {
-            self.acked.store(true, Ordering::Relaxed);
-        }
-        grown
-    }
-
     fn is_to_finish(&self) -> bool {
         let pool = self.shared.pool();
-        self.has_expired() || (pool.phase != Phase::Open && pool.is_done())
+        self.has_expired() || (pool.phase() != Phase::Open && pool.is_done())
     }
 
     /// Books the end of the link; answers how many events were lost with it.
@@ -305,12 +263,9 @@ impl<'a> Session<'a> {
             // A link that was cut off has not told its machine.
             let _ = writer.receive_eof(now);
             let lost = writer.unacknowledged();
-            self.book(writer);
+            self.shared.pool().book(self.at, writer);
             lost
         });
-        if !self.acked.load(Ordering::Relaxed) {
-            self.shared.pool().release(self.at);
-        }
         self.shared.disconnected(self.at);
         lost
     }
@@ -325,14 +280,4 @@ impl Drop for Session<'_> {
         self.link.abort();
         self.end();
     }
-}
-
-/// The result of `main`; `other`, which has none, runs beside it and goes with it.
-async fn beside<T>(main: impl Future<Output = T>, other: impl Future<Output = ()>) -> T {
-    let (mut main, mut other) = (pin!(main), pin!(other));
-    poll_fn(move |context| {
-        let _ = other.as_mut().poll(context);
-        main.as_mut().poll(context)
-    })
-    .await
 }

@@ -6,7 +6,7 @@ use ackline_core::options::{OptionError, Options as _, bytes, count, flag, time}
 use ackline_link::tls::TlsOptions;
 
 use super::super::{Limits, OutRecord, SequenceMode, WriterConfig};
-use super::batch::wide;
+use ackline_lumberjack::pool::Bounds;
 
 ackline_core::options! {
     /// How a [`Sender`](super::Sender) behaves. Durations are of tokio's clock.
@@ -54,6 +54,7 @@ impl SenderOptions {
     /// of the hosts: it holds the events that all hosts may have in flight and a window each, of which one
     /// may be a single event of the largest size.
     pub fn buffer_for(&self, hosts: usize) -> (u64, u64) {
+        let wide = |len| u64::try_from(len).unwrap_or(u64::MAX);
         let windows = wide(self.writer.max_in_flight.saturating_add(1)).saturating_mul(wide(hosts));
         let largest = wide(OutRecord::json_wire_len(Limits::default().max_json_bytes));
         let bytes = self.batch_bytes.max(largest);
@@ -62,6 +63,19 @@ impl SenderOptions {
             self.buffer_events.unwrap_or(events),
             self.buffer_bytes.unwrap_or(windows.saturating_mul(bytes)),
         )
+    }
+
+    /// The limits of the events of so many hosts.
+    pub(super) fn bounds(&self, hosts: usize) -> Bounds {
+        let (buffer_events, buffer_bytes) = self.buffer_for(hosts);
+        Bounds {
+            batch_events: self.batch_events.into(),
+            batch_bytes: self.batch_bytes,
+            buffer_events,
+            buffer_bytes,
+            max_event: self.writer.max_in_flight_bytes.unwrap_or(u64::MAX),
+            receipts: self.receipts,
+        }
     }
 
     /// The options with those set that follow from others.

@@ -2,82 +2,60 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
+use std::time::Duration;
 
-use ackline_link::Link;
-use tokio::sync::Notify;
+use ackline_core::locked;
+use ackline_link::{Link, Watched};
+use ackline_lumberjack::pool::{HostState, Phase, Pool};
 
 use super::super::Writer;
-use super::pool::{Phase, Pool};
-use super::report::HostState;
+use super::{SenderError, within};
 
 /// The pool and the links, with the waits for a change of them. Locks: a link's, then the pool's; never the
 /// reverse.
 pub(super) struct Shared {
-    pool: Mutex<Pool>,
+    /// The application waits for its changes: something was acknowledged, or a host was reached or not.
+    pool: Watched<Pool>,
     /// Each host's connection, while there is one.
     links: Mutex<Vec<Option<Link<Writer>>>>,
-    /// For hosts without a connection: something is to be sent.
-    work: Notify,
-    /// For the application: something was acknowledged, or a host was reached or not.
-    changed: Notify,
+    /// For hosts without a connection: something is to be sent. Its lock is taken before the pool's.
+    work: Watched<()>,
 }
 
 impl Shared {
     pub(super) fn new(pool: Pool, hosts: usize) -> Arc<Self> {
         Arc::new(Self {
-            pool: Mutex::new(pool),
+            pool: Watched::new(pool),
             links: Mutex::new(vec![None; hosts]),
-            work: Notify::new(),
-            changed: Notify::new(),
+            work: Watched::default(),
         })
     }
 
     pub(super) fn pool(&self) -> MutexGuard<'_, Pool> {
-        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn links(&self) -> MutexGuard<'_, Vec<Option<Link<Writer>>>> {
-        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pool.lock()
     }
 
     pub(super) fn connected(&self, host: usize, link: Link<Writer>) {
-        if let Some(place) = self.links().get_mut(host) {
+        if let Some(place) = locked(&self.links).get_mut(host) {
             *place = Some(link);
         }
-        {
-            let mut pool = self.pool();
-            pool.tried(host);
-            if let Some(host) = pool.host(host) {
-                host.state = HostState::Connected;
-                host.connections = host.connections.saturating_add(1);
-            }
-        }
-        self.changed.notify_waiters();
+        self.pool.change(|pool| pool.connected(host));
     }
 
     pub(super) fn disconnected(&self, host: usize) {
-        if let Some(place) = self.links().get_mut(host) {
+        if let Some(place) = locked(&self.links).get_mut(host) {
             *place = None;
         }
-        self.pool().set_room(host, None);
+        self.pool.change(|pool| pool.disconnected(host));
         self.woken();
-        self.changed.notify_waiters();
     }
 
     /// A host could not be reached: any host may take the events that stayed with it.
     pub(super) fn failed(&self, host: usize, reason: Arc<str>) {
-        {
-            let mut pool = self.pool();
-            pool.release(host);
-            pool.tried(host);
-            if let Some(host) = pool.host(host) {
-                host.last_error = Some(reason);
-            }
-        }
+        self.pool.change(|pool| pool.failed(host, reason));
         self.woken();
-        self.changed.notify_waiters();
     }
 
     pub(super) fn set_state(&self, host: usize, state: HostState) {
@@ -89,11 +67,11 @@ impl Shared {
     /// A host has sent something, or something of it was acknowledged.
     pub(super) fn moved(&self, grown: bool) {
         if grown {
-            self.changed.notify_waiters();
+            self.pool.change(|_| ());
         }
         let is_of_interest = {
             let pool = self.pool();
-            pool.has_work() || pool.phase != Phase::Open
+            pool.has_work() || pool.phase() != Phase::Open
         };
         if is_of_interest {
             self.woken();
@@ -102,8 +80,8 @@ impl Shared {
 
     /// Has every host look again.
     pub(super) fn woken(&self) {
-        self.work.notify_waiters();
-        let links: Vec<_> = self.links().iter().flatten().cloned().collect();
+        self.work.change(|()| ());
+        let links: Vec<_> = locked(&self.links).iter().flatten().cloned().collect();
         for link in links {
             link.wake(0);
         }
@@ -111,14 +89,14 @@ impl Shared {
 
     /// Waits until there is something for this host to send; `false` when there will be nothing more.
     pub(super) async fn until_wanted(&self, host: usize) -> bool {
-        wait(&self.work, || {
+        let wanted = |(): &mut ()| {
             let pool = self.pool();
             if pool.is_over() {
                 return Some(false);
             }
             pool.is_wanted(host).then_some(true)
-        })
-        .await
+        };
+        self.work.until(wanted).await
     }
 
     /// `wait`, or `None` once nothing will be sent any more.
@@ -135,28 +113,40 @@ impl Shared {
     }
 
     /// Waits until `f` has an answer. Takes nothing itself, so giving up loses nothing.
-    pub(super) async fn until<T>(&self, mut f: impl FnMut(&mut Pool) -> Option<T>) -> T {
-        wait(&self.changed, || f(&mut self.pool())).await
+    pub(super) async fn until<T>(&self, f: impl FnMut(&mut Pool) -> Option<T>) -> T {
+        self.pool.until(f).await
+    }
+
+    /// Waits until `is_settled` holds.
+    pub(super) async fn settled(
+        &self,
+        timeout: Option<Duration>,
+        is_settled: impl Fn(&Pool) -> bool,
+    ) -> Result<(), SenderError> {
+        let settled = self.until(|pool| {
+            if is_settled(pool) {
+                return Some(Ok(()));
+            }
+            let unacknowledged = pool.unacknowledged();
+            (pool.phase() == Phase::Closed).then_some(Err(SenderError::Closed { unacknowledged }))
+        });
+        within(timeout, settled)
+            .await
+            .unwrap_or_else(|| Err(self.late()))
+    }
+
+    /// The error of a wait whose time is up.
+    pub(super) fn late(&self) -> SenderError {
+        let pool = self.pool();
+        SenderError::Timeout {
+            unacknowledged: pool.unacknowledged(),
+            reason: pool.last_error(),
+        }
     }
 
     /// Moves on in its life and tells everybody.
     pub(super) fn enter(&self, phase: Phase) {
-        {
-            let mut pool = self.pool();
-            pool.phase = pool.phase.max(phase);
-        }
+        self.pool.change(|pool| pool.enter(phase));
         self.woken();
-        self.changed.notify_waiters();
-    }
-}
-
-async fn wait<T>(notify: &Notify, mut f: impl FnMut() -> Option<T>) -> T {
-    loop {
-        let mut notified = pin!(notify.notified());
-        notified.as_mut().enable();
-        if let Some(answer) = f() {
-            return answer;
-        }
-        notified.await;
     }
 }

@@ -1,61 +1,12 @@
-//! The reports of a sender: its errors, receipts, state and counters.
+//! The reports of a pool: its state and its hosts', receipts of windows, events that are not acknowledged.
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use ackline_core::UsageError;
-use ackline_core::options::OptionError;
-
-use super::super::OutRecord;
 use super::batch::Chunk;
-
-/// Why something was not sent or is not acknowledged.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SenderError {
-    /// A URL, an option or a batch is wrong.
-    #[error(transparent)]
-    Usage(#[from] UsageError),
-    /// An option is wrong.
-    #[error(transparent)]
-    Option(#[from] OptionError),
-    /// A URL is wrong.
-    #[error("{0}")]
-    Url(String),
-    /// A file of TLS cannot be used.
-    #[error("{message}")]
-    Tls {
-        /// Such as `tls.options`.
-        code: &'static str,
-        /// A description of the error, with the file's name.
-        message: String,
-    },
-    /// No host could be reached; the last one's reason.
-    #[error("{0}")]
-    Connect(Arc<str>),
-    /// The buffer is full (`buffer_events`, `buffer_bytes`): there is room when something is acknowledged.
-    #[error("the buffer is full (buffer_events, buffer_bytes)")]
-    Blocked,
-    /// The time was up.
-    #[error("{unacknowledged} events were not acknowledged in time{}", because(.reason.as_ref()))]
-    Timeout {
-        /// Events accepted and not acknowledged.
-        unacknowledged: u64,
-        /// Why a host failed last.
-        reason: Option<Arc<str>>,
-    },
-    /// The sender was closed before.
-    #[error("the sender is closed; {unacknowledged} events are not acknowledged")]
-    Closed {
-        /// Events accepted and not acknowledged.
-        unacknowledged: u64,
-    },
-}
-
-fn because(reason: Option<&Arc<str>>) -> String {
-    reason.map_or_else(String::new, |reason| format!(" ({reason})"))
-}
+use super::{Phase, Pool};
+use crate::OutRecord;
 
 /// The outcome of one window.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -195,28 +146,22 @@ pub struct SenderStats {
     pub hosts: Vec<HostStats>,
 }
 
-/// The events that were not acknowledged when a sender was closed.
+/// Events that a sender accepted and that are not acknowledged: a window's, or the rest of a closed sender.
 #[derive(Debug, Clone, Default)]
 pub struct Unacked {
-    chunks: Vec<Chunk>,
+    pub(super) chunks: Vec<Chunk>,
 }
 
 impl Unacked {
-    pub(super) const fn new(chunks: Vec<Chunk>) -> Self {
-        Self { chunks }
-    }
-
     /// Events.
     pub fn events(&self) -> u64 {
-        self.chunks
-            .iter()
-            .fold(0, |sum, chunk| sum.saturating_add(chunk.len()))
+        self.chunks.iter().map(Chunk::len).sum()
     }
 
     /// Of these, the events that were sent and may have arrived.
     pub fn possibly_arrived(&self) -> u64 {
         let sent = self.chunks.iter().filter(|chunk| chunk.repeats);
-        sent.fold(0, |sum, chunk| sum.saturating_add(chunk.len()))
+        sent.map(Chunk::len).sum()
     }
 
     /// The first and the last number of each run of such events, counted from 1 in the order of acceptance.
@@ -232,7 +177,67 @@ impl Unacked {
     }
 
     /// The events themselves, in order.
-    pub fn records(&self) -> impl Iterator<Item = &OutRecord> {
+    pub fn records(&self) -> impl Iterator<Item = &OutRecord> + Clone {
         self.chunks.iter().flat_map(Chunk::records)
+    }
+}
+
+impl Pool {
+    /// The hosts, comma-separated.
+    pub fn names(&self) -> String {
+        let names: Vec<&str> = self.hosts.iter().map(|one| &*one.stats.url).collect();
+        names.join(",")
+    }
+
+    /// Whether any host was reached; `None` while that is not decided.
+    pub fn was_reached(&self) -> Option<bool> {
+        if self.hosts.iter().any(|one| one.stats.connections > 0) {
+            return Some(true);
+        }
+        let decided = self.phase != Phase::Open || self.hosts.iter().all(|one| one.tried);
+        decided.then_some(false)
+    }
+
+    /// Why a host that is not connected failed last.
+    pub fn last_error(&self) -> Option<Arc<str>> {
+        let away = self.hosts.iter().filter(|one| {
+            let state = one.stats.state;
+            !matches!(state, HostState::Connected | HostState::Draining)
+        });
+        away.into_iter()
+            .find_map(|one| one.stats.last_error.clone())
+    }
+
+    /// The numbers of the sender and of its hosts.
+    pub fn stats(&self, now: Instant) -> SenderStats {
+        let hosts = self.hosts.iter().map(|one| HostStats {
+            in_flight_windows: one.flights.len(),
+            outstanding: one.outstanding.saturating_sub(one.partial),
+            ..one.stats.clone()
+        });
+        let hosts: Vec<HostStats> = hosts.collect();
+        let reconnects = hosts.iter().map(|one| one.connections.saturating_sub(1));
+        SenderStats {
+            state: match self.phase {
+                Phase::Open if self.blocked => SenderState::Blocked,
+                Phase::Open => SenderState::Open,
+                Phase::Closing | Phase::Ending => SenderState::Closing,
+                Phase::Closed => SenderState::Closed,
+            },
+            accepted: self.counts.accepted,
+            unacknowledged: self.unacknowledged(),
+            possible_repeats: self.counts.possible_repeats,
+            attempts: hosts.iter().map(|one| one.attempts).sum(),
+            reconnects: reconnects.sum(),
+            buffer_events: self.held_events,
+            buffer_bytes: self.held_bytes,
+            oldest: self
+                .batches
+                .values()
+                .next()
+                .map(|open| now.saturating_duration_since(open.since)),
+            receipts_dropped: self.counts.receipts_dropped,
+            hosts,
+        }
     }
 }

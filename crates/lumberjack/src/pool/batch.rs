@@ -5,8 +5,9 @@ use std::sync::Arc;
 use ackline_core::UsageError;
 use bytes::Bytes;
 
-use super::super::{Limits, OutRecord};
 use super::room::WindowRoom;
+use crate::walker::wide;
+use crate::{Limits, OutRecord};
 
 /// Events to be sent, in order. Clones share them; handing one to a sender copies nothing.
 #[derive(Debug, Clone)]
@@ -152,9 +153,4 @@ impl Chunk {
         let fitting = records.take_while(|record| room.takes(wide(record.wire_len())));
         wide(fitting.count())
     }
-}
-
-/// Lossless on every machine this runs on.
-pub(super) fn wide(len: usize) -> u64 {
-    u64::try_from(len).unwrap_or(u64::MAX)
 }

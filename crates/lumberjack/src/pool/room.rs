@@ -27,7 +27,7 @@ impl WindowRoom {
         self
     }
 
-    /// Takes an event of `len` bytes as a plain frame ([`OutRecord::wire_len`](super::super::OutRecord::wire_len));
+    /// Takes an event of `len` bytes as a plain frame ([`OutRecord::wire_len`](crate::OutRecord::wire_len));
     /// whether it fits.
     pub fn takes(&mut self, len: u64) -> bool {
         let fits = len <= self.bytes || (self.is_empty && len <= self.alone);
