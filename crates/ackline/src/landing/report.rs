@@ -277,6 +277,7 @@ impl Report {
                 limit,
                 option,
                 offset,
+                ..
             } => {
                 let refusal = Refusal {
                     what: CONNECTION,

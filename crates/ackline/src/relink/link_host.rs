@@ -82,36 +82,12 @@ pub(super) fn ready(is_so: bool) -> Poll<()> {
 
 /// The end of a link's transport, with offsets that count from the transport's first byte: the handshake took
 /// so many before.
-pub(super) fn counted_from(handshake: u64, end: End<Kind>) -> End<Kind> {
-    match end {
-        End::Protocol(ProtocolError { kind, offset }) => End::Protocol(ProtocolError {
-            kind,
-            offset: offset.saturating_add(handshake),
-        }),
-        End::Memory {
-            value,
-            limit,
-            option,
-            offset,
-        } => End::Memory {
-            value,
-            limit,
-            option,
-            offset: offset.saturating_add(handshake),
-        },
-        End::Slow {
-            came,
-            seconds,
-            holds,
-            option,
-            offset,
-        } => End::Slow {
-            came,
-            seconds,
-            holds,
-            option,
-            offset: offset.saturating_add(handshake),
-        },
-        other => other,
+pub(super) fn counted_from(handshake: u64, mut end: End<Kind>) -> End<Kind> {
+    if let End::Protocol(ProtocolError { offset, .. })
+    | End::Memory { offset, .. }
+    | End::Slow { offset, .. } = &mut end
+    {
+        *offset = offset.saturating_add(handshake);
     }
+    end
 }

@@ -9,7 +9,7 @@ use ackline_relink::{ChannelId, Link};
 use crate::relink::error::Error;
 use crate::relink::interest::Wait;
 use crate::relink::receipt::{Kept, Progress, Receipt, Stage};
-use crate::wakes::Wakes;
+use ackline_core::Wakes;
 
 /// The lives of own channels. Changes here wake the waits.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ impl Sent {
 
     /// The next key whose waits may have come true.
     pub(super) fn poll_wake(&mut self) -> Option<u64> {
-        self.wakes.next()
+        self.wakes.pop()
     }
 
     fn next_life(&mut self) -> u64 {
