@@ -10,6 +10,7 @@
 //! It decides which messages make a run, and when a close is acknowledged, a request answered and credit
 //! given back. This end has nothing to say: every half that it could write is closed at once.
 
+mod run;
 mod sources;
 
 use std::collections::HashMap;
@@ -17,11 +18,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ackline_core::{
-    Connection, ErrorKind, Landable, Lifecycle, LimitHit, Need, OneRun, Payload, ProtocolError,
-    Quota, Runs, SendQueue, StallTimeouts,
+    Connection, ErrorKind, Landable, Lifecycle, LimitHit, Need, Payload, ProtocolError, Quota,
+    Runs, SendQueue, StallTimeouts,
 };
 use bytes::{Bytes, BytesMut};
 
+pub use run::{From, Note, Run};
 pub use sources::Source;
 use sources::{Mailbox, Open};
 
@@ -68,68 +70,6 @@ impl ErrorKind for IntakeKind {
             Self::Protocol(kind) => kind.option(),
             Self::CountDiffers { .. } => None,
         }
-    }
-}
-
-/// Messages of one entity, or requests, with consecutive numbers.
-#[derive(Debug)]
-pub struct Run {
-    /// The token that settles it.
-    pub token: u64,
-    /// The source of its messages.
-    pub source: Arc<Source>,
-    /// The number of its first message.
-    pub first: u64,
-    /// Its messages. None, if there is only something to tell.
-    pub payloads: Vec<Payload>,
-    /// Their bytes.
-    pub bytes: usize,
-    /// Something for an operator.
-    pub note: Option<Note>,
-    from: From,
-    /// Requests in it, each with its number.
-    requests: Vec<(u32, u64)>,
-}
-
-/// Something for an operator.
-#[derive(Debug)]
-pub enum Note {
-    /// A sink or duplex was refused: its opening has too many bytes.
-    OpeningTooLarge {
-        /// Its bytes.
-        bytes: usize,
-        /// The most bytes that it may have.
-        limit: usize,
-    },
-    /// A close with a payload that is no count of messages.
-    ClosedWith {
-        /// The beginning of the payload.
-        begin: Bytes,
-        /// The number of its bytes.
-        bytes: usize,
-    },
-}
-
-/// The source of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum From {
-    /// A sink, the read half of a duplex, or another half.
-    Entity(Target),
-    /// All requests.
-    Requests,
-    /// Something to tell.
-    Nothing,
-}
-
-impl OneRun for Run {
-    type Key = From;
-
-    fn key(&self) -> From {
-        self.from
-    }
-
-    fn size(&self) -> (usize, usize) {
-        (self.payloads.len(), self.bytes)
     }
 }
 
