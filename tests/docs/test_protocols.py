@@ -11,7 +11,6 @@ NEWEST = "bpmux"
 OLDEST = {
     "lumberjack": {
         "crates/ackline/src/NAME/options.rs",
-        "crates/ackline/src/NAME/error.rs",
         "crates/ackline/src/NAME/receive.rs",
         "crates/ackline/tests/all/NAME_receiver.rs",
         "python/ackline/_NAME_core.py",

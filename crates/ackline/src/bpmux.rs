@@ -7,63 +7,53 @@
 
 #[cfg(feature = "spool")]
 mod address;
-mod beginners;
 mod beginning;
 mod connecting;
 mod connection;
-mod error;
 mod halves;
 mod held;
 #[cfg(feature = "spool")]
 mod ingest;
 #[cfg(feature = "spool")]
-mod intake;
-#[cfg(feature = "spool")]
 mod layout;
 mod listener;
-mod mailbox;
 mod options;
 #[cfg(feature = "spool")]
 mod receive;
 mod requests;
-mod session;
-mod shared;
 #[cfg(feature = "spool")]
 mod subscribe;
 mod url;
 mod watch;
 
+#[cfg(feature = "spool")]
+pub use ackline_bpmux::intake::{Intake, IntakeKind, Run};
+pub use ackline_bpmux::session::{Interest, MOST_AT_ONCE, Part};
 pub use ackline_bpmux::{
-    Config, Credit, CreditPolicy, Crediting, EntityKind, Kind, Limits, LinkOptions,
+    Config, Credit, CreditPolicy, Crediting, EntityKind, Error, Kind, Limits, LinkOptions,
     ReceiveOptions as BpmuxOptions, Stats, Target,
 };
 pub use ackline_core::Payload;
 pub use connecting::{Retry, check, connect_within};
 pub use connection::{Connection, Incoming};
-pub use error::Error;
 pub use halves::{Sink, Stream};
 pub use held::HeldClose;
 #[cfg(feature = "spool")]
 pub use ingest::MessageIngest;
 #[cfg(feature = "spool")]
-pub use intake::{Intake, IntakeKind, Run};
-#[cfg(feature = "spool")]
 pub use layout::MessageLayout;
 pub use listener::Listener;
-pub use mailbox::Part;
 pub use options::{ConnectOptions, ListenOptions};
 #[cfg(feature = "spool")]
 pub(crate) use receive::PROTOCOL;
 pub use requests::{Request, Response};
-pub use session::Session;
-pub use watch::{Interest, Watch};
+pub use watch::Watch;
+
+/// The machine of a connection, which its link drives.
+pub type Session = ackline_bpmux::session::Session<ackline_link::AnswerShare>;
 
 /// The scheme of URLs, also with `+tls` and `+unix`.
 pub const SCHEME: &str = "bpmux";
-
-/// Bytes of messages after which one call hands out no further message, 256 KiB: messages that were handed
-/// out are no longer within the listener's memory.
-pub const MOST_AT_ONCE: usize = 256 << 10;
 
 /// Connects to `bpmux://host:port`, `bpmux+tls://host:port` or `bpmux+unix:///path`. Must run inside a tokio
 /// runtime.

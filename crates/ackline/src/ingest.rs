@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ackline_core::Connection;
+pub use ackline_core::Landable;
 use ackline_link::{PeerInfo, Refused};
 use ackline_spool::Block;
 
@@ -84,34 +85,6 @@ pub trait Ingest: Send + 'static {
 
     /// Counts events without keeping them, for `--discard`: `(events, bytes, token)`.
     fn count(event: &<Self::Machine as Connection>::Event) -> (u64, u64, u64);
-}
-
-/// A machine whose events are landed.
-pub trait Landable: Connection<Event: Send, Kind: Send> + Send + 'static {
-    /// The block of this token is safe: the machine may acknowledge it. Answers whether it will: after
-    /// the connection's end there is nobody to tell.
-    fn settle(&mut self, now: Instant, token: u64) -> bool;
-
-    /// The block of this token is durable, but its acknowledgement must wait: its bytes are held no longer.
-    fn landed(&mut self, now: Instant, token: u64);
-
-    /// A window or message that was set aside under this token cannot be kept: the connection ends for it.
-    fn refuse(&mut self, now: Instant, token: u64) {
-        // Nothing is ever set aside.
-        let _ = (now, token);
-    }
-
-    /// No more input: complete input is still acknowledged, then the link ends in this process. One
-    /// that has no transport then is ended by the receiver.
-    fn stop(&mut self, now: Instant);
-
-    /// Windows or messages handed out and not settled.
-    fn unsettled(&self) -> usize;
-
-    /// Whether answers were owed to the peer when its end came. Asked where [`Ingest::COMPARES`].
-    fn owed_at_end(&self) -> bool {
-        true
-    }
 }
 
 /// A block of uncompressed messages, without its messages.

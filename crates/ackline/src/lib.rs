@@ -47,10 +47,6 @@ mod receiver;
 pub mod relink;
 #[cfg(feature = "spool")]
 mod repeats;
-#[cfg(feature = "spool")]
-mod runs;
-#[cfg(any(feature = "bpmux", feature = "relink"))]
-mod wakes;
 
 pub use ackline_core as core;
 pub use ackline_link as link;

@@ -8,10 +8,12 @@
 mod decode;
 mod encode;
 mod inspect;
+mod stored;
 
 pub use decode::{Decoded, decode};
 pub use encode::{Encoded, encode};
 pub use inspect::Inspector;
+pub use stored::{split_stored, stored_head};
 
 use crate::{EntityKind, Target};
 

@@ -337,6 +337,6 @@ fn wide(bytes: &Bytes) -> u64 {
     count(bytes.len())
 }
 
-fn count(bytes: usize) -> u64 {
+pub(crate) fn count(bytes: usize) -> u64 {
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }

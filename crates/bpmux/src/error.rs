@@ -106,6 +106,21 @@ pub enum Kind {
     },
 }
 
+impl Kind {
+    /// The error of a peer that has begun more than it may: the connection could wait for memory for ever.
+    pub(crate) const fn too_much_begun(value: u64, limit: u64) -> Self {
+        Self::Memory {
+            what: "open entities and requests",
+            part: "seven eighths of a quarter, and of 32 KiB,",
+            hit: LimitHit {
+                value,
+                limit,
+                option: "--memory",
+            },
+        }
+    }
+}
+
 /// The option that says how long a pong is waited for.
 pub(crate) const PONG_TIMEOUT: &str = "--pong-timeout";
 

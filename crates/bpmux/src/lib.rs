@@ -2,7 +2,8 @@
 //! credit that is counted in bytes.
 //!
 //! This crate decides which chunks are sound, how much each end may send, when an entity has ended on both sides
-//! and which payload goes next. The driver carries the bytes, in order and whole (REQ-BPMUX-1). The crate does not open a
+//! and which payload goes next; which handle a payload is for ([`session`]), and when a receiver acknowledges a message
+//! ([`intake`]). The driver carries the bytes, in order and whole (REQ-BPMUX-1). The crate does not open a
 //! socket, read a clock or look into payloads. The rules are those of the bpmux/rel specification; where a rule is
 //! ambiguous the reading's number stands beside it.
 
@@ -14,6 +15,7 @@
     clippy::arithmetic_side_effects
 )]
 
+mod call_error;
 pub mod chunk;
 mod config;
 mod connection;
@@ -21,9 +23,12 @@ mod describe;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod intake;
 mod limits;
+pub mod session;
 mod target;
 
+pub use call_error::Error;
 pub use config::{Config, Credit, CreditPolicy, Crediting, LinkOptions, ReceiveOptions};
 #[doc(hidden)]
 pub use connection::Counts;

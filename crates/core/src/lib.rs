@@ -13,38 +13,48 @@
     clippy::arithmetic_side_effects
 )]
 
+mod answers;
 mod block;
 mod connection;
 mod credit;
 pub mod described;
+mod end;
 mod error;
 mod inspect;
+mod landable;
 mod limits;
 mod locked;
 pub mod options;
 mod payload;
 mod quota;
 mod reader;
+mod runs;
 mod send_queue;
 mod sequence;
 mod stall;
 mod table;
 mod timing;
 mod value;
+mod wakes;
 
+pub use answers::{AnswerRoom, AnswerUsage, SlowAnswers};
 pub use block::Block;
 pub use connection::{Connection, Lifecycle, Need};
 pub use credit::{Credit, CreditOverflow, Grant};
+pub use end::End;
 pub use error::{ErrorKind, LimitHit, ProtocolError, UsageError};
 pub use inspect::{Inspect, Inspected, Span, Spans};
+pub use landable::Landable;
 pub use limits::{EVENTS_PER_CALL, INFLATED_PER_CALL, INFLATED_PER_STEP, SEND_QUEUE_BYTES};
 pub use locked::locked;
 pub use payload::{PART_BYTES, Payload};
 pub use quota::{Quota, Share};
 pub use reader::Reader;
+pub use runs::{OneRun, RUN_COST, RUN_MESSAGES, Runs};
 pub use send_queue::SendQueue;
 pub use sequence::Sequence;
 pub use stall::{SEND_TIMEOUT, StallTimeouts};
 pub use table::Table;
 pub use timing::Timing;
 pub use value::{Members, Value};
+pub use wakes::Wakes;

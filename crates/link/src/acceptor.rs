@@ -129,6 +129,7 @@ impl Refused {
                 limit,
                 option,
                 offset,
+                ..
             } => {
                 refused.code = "link.memory";
                 refused.hit = Some(LimitHit {

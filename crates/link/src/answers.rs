@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use ackline_core::{AnswerRoom, AnswerUsage, SlowAnswers};
 use tokio::sync::Notify;
 
 pub(crate) use rules::Rules;
@@ -53,32 +54,6 @@ pub struct AnswerBudget {
     rules: Mutex<Rules>,
     /// Links in the queue, read without the lock.
     waiting: AtomicUsize,
-}
-
-/// A link's bytes in the budget now.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct AnswerUsage {
-    /// Bytes of requests that are accepted and not answered.
-    pub accepted: u64,
-    /// Bytes of answers that wait for the peer.
-    pub answers: u64,
-    /// Bytes of answers that have left since the link began.
-    pub left: u64,
-}
-
-impl AnswerUsage {
-    const fn bytes(self) -> u64 {
-        self.accepted.saturating_add(self.answers)
-    }
-}
-
-/// The speed of a peer that is slow with answers for whose bytes others wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SlowAnswers {
-    /// Bytes that it took.
-    pub taken: u64,
-    /// The seconds in which it took them.
-    pub seconds: u64,
 }
 
 /// One link's share of the budget; dropping it returns everything.
@@ -184,11 +159,10 @@ impl AnswerShare {
             }
         });
     }
+}
 
-    /// Whether a request of so many bytes may be handed out. If not, and the link holds nothing, it
-    /// waits in the queue, if an answer could begin to leave (`can_begin`): a peer that gives no
-    /// credit waits for nothing.
-    pub fn ask(&mut self, now: Instant, request: u64, can_begin: bool) -> bool {
+impl AnswerRoom for AnswerShare {
+    fn ask(&mut self, now: Instant, request: u64, can_begin: bool) -> bool {
         self.look(now);
         if self.next == Next::Granted {
             return true;
@@ -214,13 +188,11 @@ impl AnswerShare {
         self.next == Next::Granted
     }
 
-    /// Marks the request as handed out.
-    pub const fn handed_out(&mut self) {
+    fn handed_out(&mut self) {
         self.next = Next::None;
     }
 
-    /// Marks a request as answered with so many bytes, or given up.
-    pub fn answered(&mut self, bytes: u64) {
+    fn answered(&mut self, bytes: u64) {
         let unused = usize::from(self.next == Next::Granted);
         if self.at_work.len() > unused {
             self.at_work.pop_front();
@@ -232,8 +204,7 @@ impl AnswerShare {
         });
     }
 
-    /// Sets the link's bytes. Returns whether its request was granted.
-    pub fn settle(&mut self, now: Instant, kept: AnswerUsage) -> bool {
+    fn settle(&mut self, now: Instant, kept: AnswerUsage) -> bool {
         self.kept = kept;
         if kept.answers == 0 {
             self.taken = self.answers;
@@ -262,8 +233,7 @@ impl AnswerShare {
         self.next == Next::Granted
     }
 
-    /// Marks the link as ended: no other link waits for its bytes.
-    pub fn end(&mut self) {
+    fn end(&mut self) {
         self.at_work.clear();
         (self.next, self.is_charged, self.checks_speed) = (Next::None, false, false);
         self.kept = AnswerUsage::default();
@@ -276,8 +246,7 @@ impl AnswerShare {
         });
     }
 
-    /// When the link is checked again.
-    pub fn due(&self) -> Option<Instant> {
+    fn due(&self) -> Option<Instant> {
         let at_work = self
             .at_work
             .front()
@@ -289,9 +258,7 @@ impl AnswerShare {
         [at_work, slow].into_iter().flatten().min()
     }
 
-    /// The peer's speed, if it is too slow while others wait for the budget: below the default of
-    /// `--min-rate`, or of `--frame-timeout`.
-    pub fn slow(&self) -> Option<SlowAnswers> {
+    fn slow(&self) -> Option<SlowAnswers> {
         let slow = self.incoming.slow(&Fairness::default());
         let slow = slow.filter(|_| self.others_wait())?;
         Some(SlowAnswers {
@@ -299,7 +266,9 @@ impl AnswerShare {
             seconds: slow.seconds,
         })
     }
+}
 
+impl AnswerShare {
     /// Whether other links wait. Waiting links hold nothing: if this one holds something, they are
     /// others.
     fn others_wait(&self) -> bool {

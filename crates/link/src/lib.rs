@@ -16,7 +16,6 @@ mod buffer_pool;
 mod connect;
 mod descriptors;
 mod drive;
-mod end;
 mod escape;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -40,17 +39,18 @@ pub mod tls;
 mod transport;
 mod watched;
 
+pub use ackline_core::{AnswerUsage, End, SlowAnswers};
+
 pub use acceptor::{
     Acceptor, AcceptorOptions, AcceptorStats, Admitted, Arrived, Networks, PerAddress, Refused,
     Slot, TurnedAway,
 };
 pub use address::{Address, AddressError, Endpoint, percent_decoded};
-pub use answers::{AnswerBudget, AnswerShare, AnswerUsage, SlowAnswers};
+pub use answers::{AnswerBudget, AnswerShare};
 pub use budget::{Budget, FREE_BYTES, Undecided};
 pub use connect::connect;
 pub use descriptors::reserve as reserved_descriptors;
 pub use drive::{CLOSE_DEADLINE, Driven, ERROR_FLUSH_DEADLINE};
-pub use end::{End, LinkError};
 pub use inherited::unused_sockets;
 pub use link::{Link, LinkStats, WeakLink};
 pub use listen::{Listener, Peer};

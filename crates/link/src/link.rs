@@ -17,7 +17,7 @@ use crate::acceptor::PostponedCheck;
 use crate::budget::Account;
 use crate::inline_write::InlineWrite;
 use crate::socket::{Taking, Writer};
-use crate::{Budget, CLOSE_DEADLINE, End, LinkError, RateLimit};
+use crate::{Budget, CLOSE_DEADLINE, End, RateLimit};
 
 /// A connection that application and driver share. Clones are the same link.
 pub struct Link<C: Connection> {
@@ -46,9 +46,9 @@ pub(crate) struct Shared<C: Connection> {
 pub(crate) struct State<C: Connection> {
     pub(crate) connection: C,
     pub(crate) waiters: Waiters,
-    pub(crate) end: Option<LinkError<C::Kind>>,
+    pub(crate) end: Option<End<C::Kind>>,
     /// The peer's fault, from the moment it is known; the goodbye may still be in progress.
-    pub(crate) fault: Option<LinkError<C::Kind>>,
+    pub(crate) fault: Option<End<C::Kind>>,
     /// Time from our end to the peer's.
     pub(crate) close_timeout: Duration,
     pub(crate) aborted: bool,
@@ -157,10 +157,7 @@ impl<C: Connection> Link<C> {
     ///
     /// # Errors
     /// The link has ended, and `f` was not run.
-    pub fn call_alive<R>(
-        &self,
-        f: impl FnOnce(&mut C, Instant) -> R,
-    ) -> Result<R, LinkError<C::Kind>> {
+    pub fn call_alive<R>(&self, f: impl FnOnce(&mut C, Instant) -> R) -> Result<R, End<C::Kind>> {
         let mut state = self.lock();
         if let Some(end) = &state.end {
             return Err(end.clone());
@@ -181,7 +178,7 @@ impl<C: Connection> Link<C> {
         &self,
         key: u64,
         mut f: impl FnMut(&mut C, Instant) -> Poll<R>,
-    ) -> Result<R, LinkError<C::Kind>> {
+    ) -> Result<R, End<C::Kind>> {
         let mut waiting = Waiting::new(self, key);
         let mut f = |state: &mut State<C>| f(&mut state.connection, now());
         poll_fn(|context| match waiting.poll(context, &mut f) {
@@ -203,7 +200,7 @@ impl<C: Connection> Link<C> {
         &self,
         key: u64,
         mut f: impl FnMut(&C) -> Poll<R>,
-    ) -> Result<R, LinkError<C::Kind>> {
+    ) -> Result<R, End<C::Kind>> {
         self.look(key, |state| f(&state.connection)).await
     }
 
@@ -211,7 +208,7 @@ impl<C: Connection> Link<C> {
         &self,
         key: u64,
         mut f: impl FnMut(&mut State<C>) -> Poll<R>,
-    ) -> Result<R, LinkError<C::Kind>> {
+    ) -> Result<R, End<C::Kind>> {
         let mut waiting = Waiting::new(self, key);
         poll_fn(|context| match waiting.poll(context, &mut f) {
             Looked::Ready(result, _) => Poll::Ready(Ok(result)),
@@ -229,7 +226,7 @@ impl<C: Connection> Link<C> {
         key: u64,
         context: &Context<'_>,
         mut f: impl FnMut(&mut C, Instant) -> Poll<R>,
-    ) -> Poll<Result<R, LinkError<C::Kind>>> {
+    ) -> Poll<Result<R, End<C::Kind>>> {
         let mut state = self.lock();
         let now = now();
         if let Poll::Ready(result) = f(&mut state.connection, now) {
@@ -247,7 +244,7 @@ impl<C: Connection> Link<C> {
     /// or ends while answers are owed to it; else with the link's end. In the first case the owed
     /// answers and the goodbye may still follow, within [`CLOSE_DEADLINE`](crate::CLOSE_DEADLINE)
     /// and [`ERROR_FLUSH_DEADLINE`](crate::ERROR_FLUSH_DEADLINE).
-    pub async fn fault(&self) -> LinkError<C::Kind> {
+    pub async fn fault(&self) -> End<C::Kind> {
         let known = |state: &mut State<C>| state.fault.clone().map_or(Poll::Pending, Poll::Ready);
         self.look(0, known).await.unwrap_or_else(|end| end)
     }
@@ -258,7 +255,7 @@ impl<C: Connection> Link<C> {
     }
 
     /// The peer's fault, if it is known.
-    pub(crate) fn known_fault(&self) -> Option<LinkError<C::Kind>> {
+    pub(crate) fn known_fault(&self) -> Option<End<C::Kind>> {
         self.lock().fault.clone()
     }
 
@@ -323,7 +320,7 @@ impl<C: Connection> Link<C> {
     }
 
     /// The reason the link has ended, if it has.
-    pub fn end(&self) -> Option<LinkError<C::Kind>> {
+    pub fn end(&self) -> Option<End<C::Kind>> {
         self.lock().end.clone()
     }
 
@@ -364,7 +361,7 @@ impl<C: Connection> Link<C> {
 
     /// Marks the drive of this generation as over. The link ends with it, unless its connection
     /// continues without a transport.
-    pub(crate) fn undriven(&self, generation: u64, end: LinkError<C::Kind>) {
+    pub(crate) fn undriven(&self, generation: u64, end: End<C::Kind>) {
         let mut state = self.lock();
         if state.drive.generation != generation || !state.drive.is_running {
             return;
@@ -381,7 +378,7 @@ impl<C: Connection> Link<C> {
     }
 
     /// Marks the link as ended and wakes every wait of any key.
-    fn end_with(&self, mut state: MutexGuard<'_, State<C>>, end: LinkError<C::Kind>) {
+    fn end_with(&self, mut state: MutexGuard<'_, State<C>>, end: End<C::Kind>) {
         state.end.get_or_insert(end);
         self.shared.account.depart(state.connection.held_bytes());
         let wakers = state.waiters.take_all();
@@ -564,7 +561,7 @@ impl<'a, C: Connection> Waiting<'a, C> {
 /// The outcome of a look at a link, which is still locked where it is ready.
 enum Looked<'a, C: Connection, R> {
     Ready(R, MutexGuard<'a, State<C>>),
-    Ended(LinkError<C::Kind>),
+    Ended(End<C::Kind>),
     Pending,
 }
 

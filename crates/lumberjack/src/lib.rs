@@ -24,6 +24,7 @@ pub mod frame;
 pub mod fuzzing;
 mod inflate;
 mod inspect;
+mod landable;
 mod limits;
 mod out;
 mod partial;

@@ -3,7 +3,6 @@
 mod connection;
 mod halves;
 mod listener;
-mod options;
 mod pending_op;
 mod raised;
 mod requests;
@@ -18,19 +17,28 @@ pub(crate) use raised::{cancelled, raised};
 pub(crate) use requests::{BpmuxRequest, BpmuxResponse};
 pub(crate) use serving::BpmuxServing;
 
-use ackline::bpmux::Watch;
-use ackline_bpmux::EntityKind;
+use ackline::bpmux::{EntityKind, Watch};
+use ackline_core::options::{Options, Uses};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
+use crate::options::set_all;
 use crate::{errors, runtime};
 
 const PROTOCOL: &str = "bpmux";
+
+/// Reads all options of an end; unknown names are refused.
+fn made<T: Default + Options>(uses: Uses, given: &Bound<'_, PyDict>) -> PyResult<T> {
+    let mut made = T::default();
+    set_all(&mut made, uses, given)?;
+    Ok(made)
+}
 
 /// Begins a ping.
 fn ping(py: Python<'_>, watch: Watch, timeout: f64) -> PyResult<PendingOp> {
     let timeout = runtime::seconds("timeout", Some(timeout))?.unwrap_or_default();
     PendingOp::begin(py, async move {
-        watch.ping(timeout).await.map(pending_op::Done::Time)
+        watch.ping(timeout).await.map(|time| time.as_secs_f64())
     })
 }
 

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use ackline_link::{Address, Backoff, Endpoint, Jitter};
+use ackline_bpmux::Error;
+use ackline_link::{Address, Backoff, Jitter};
 use tokio::time::{Instant, sleep};
 
 use super::connection::Connection;
-use super::error::Error;
 use super::options::ConnectOptions;
-use super::url::{endpoint, own_tls};
 
 /// How long and how often it is tried.
 #[derive(Debug, Clone, Copy)]
@@ -63,10 +62,7 @@ pub async fn connect_within(
 /// # Errors
 /// [`Error::Url`], [`Error::Tls`].
 pub fn check(url: &str, options: &ConnectOptions) -> Result<(), Error> {
-    let url = options.clone().with_url(url)?;
-    let mut endpoint = endpoint(&url)?;
-    Endpoint::fill(std::slice::from_mut(&mut endpoint), &options.tls).map_err(Error::url)?;
-    own_tls(&endpoint)?;
+    let endpoint = options.clone().endpoint(url)?;
     if endpoint
         .addresses
         .iter()

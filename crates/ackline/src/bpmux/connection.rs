@@ -1,33 +1,32 @@
 //! A connection for applications: the entities and requests of this end, and those of its peer.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use ackline_bpmux::{EntityKind, Kind, Stats, Target};
+use ackline_bpmux::session::{Arrival, Memory, TOP, Wait};
+use ackline_bpmux::{EntityKind, Error, Kind, LinkOptions, Stats};
 use ackline_core::Payload;
 use ackline_link::tls::TlsError;
-use ackline_link::{Admitted, Budget, End, Endpoint, Link, LinkStats, PeerInfo};
+use ackline_link::{Admitted, Budget, End, Link, LinkStats, PeerInfo};
 use bytes::Bytes;
 use tokio::time::Instant;
 
+use super::Session;
 use super::beginning::Beginner;
-use super::error::Error;
 use super::halves::{Sink, Stream};
-use ackline_bpmux::LinkOptions;
-
+use super::held::HeldClose;
 use super::options::ConnectOptions;
 use super::requests::{Request, Response};
-use super::session::{Arrival, Serial, Session, TOP, Wait};
-use super::shared::{Inner, deadline, within};
-use super::url::{endpoint, own_tls};
+use super::watch::{Watch, within};
 use crate::listening::log_refusal;
 
 /// One end of a connection. Clones are the same one. It is ended at once when the last clone, and everything
 /// that came of it, is dropped.
 #[derive(Clone)]
 pub struct Connection {
-    pub(super) inner: Arc<Inner>,
+    top: Watch,
 }
 
 impl std::fmt::Debug for Connection {
@@ -55,10 +54,7 @@ pub enum Incoming {
 
 impl Connection {
     pub(super) async fn connect(url: &str, mut options: ConnectOptions) -> Result<Self, Error> {
-        let url = options.with_url(url)?;
-        let mut endpoint = endpoint(&url)?;
-        Endpoint::fill(std::slice::from_mut(&mut endpoint), &options.tls).map_err(Error::url)?;
-        own_tls(&endpoint)?;
+        let endpoint = options.endpoint(url)?;
         let stream = ackline_link::connect(&endpoint, options.connect_timeout).await;
         let stream = stream.map_err(|error| match TlsError::of(&error) {
             Some(tls) => Error::Handshake {
@@ -74,8 +70,7 @@ impl Connection {
                 link.drive_socket(stream).await;
             }
         });
-        let peer = None;
-        Ok(Self::of(link, peer))
+        Ok(Self::of(link, None))
     }
 
     pub(super) fn admitted(admitted: Admitted, options: &LinkOptions, budget: Budget) -> Self {
@@ -84,11 +79,7 @@ impl Connection {
         tokio::spawn({
             let link = link.clone();
             async move {
-                let retire = |session: &mut Session, _| {
-                    // Both may have been ended before.
-                    let _ = session.with_target(TOP, |it, top| it.close(top, Bytes::new()));
-                    let _ = session.with_target(TOP, |it, top| it.cancel(top, Bytes::new()));
-                };
+                let retire = |session: &mut Session, _| session.end_top();
                 let (driven, slot, turned) = admitted.drive(&link, retire).await;
                 if let Some(turned) = turned {
                     log_refusal(&turned);
@@ -101,18 +92,24 @@ impl Connection {
 
     fn of(link: Link<Session>, peer: Option<PeerInfo>) -> Self {
         Self {
-            inner: Arc::new(Inner { link, peer }),
+            top: Watch::new(link, peer, TOP),
         }
     }
 
     /// The link itself, for waits of one's own.
     pub fn link(&self) -> &Link<Session> {
-        &self.inner.link
+        self.top.link()
     }
 
     /// The peer that connected; `None` at the end that connected.
     pub fn peer(&self) -> Option<&PeerInfo> {
-        self.inner.peer.as_ref()
+        self.top.peer()
+    }
+
+    /// For [`Interest::Arrival`](super::Interest::Arrival), [`Interest::Request`](super::Interest::Request) and
+    /// [`Interest::End`](super::Interest::End).
+    pub fn watch(&self) -> Watch {
+        self.top.clone()
     }
 
     /// The connection's counters and its current state.
@@ -127,12 +124,12 @@ impl Connection {
 
     /// The top-level's sink: messages to the peer that belong to nothing else.
     pub fn sink(&self) -> Sink {
-        Sink::new(Arc::clone(&self.inner), TOP)
+        Sink::new(self.watch())
     }
 
     /// The top-level's stream: messages of the peer that belong to nothing else.
     pub fn stream(&self) -> Stream {
-        Stream::new(Arc::clone(&self.inner), TOP)
+        Stream(self.watch())
     }
 
     /// Sends a request; its response is to be waited for. Waits while there is no room to send. Cancel-safe:
@@ -142,9 +139,20 @@ impl Connection {
     /// `top_level_closed`; [`Error::Ended`].
     pub async fn request(&self, payload: impl Into<Bytes>) -> Result<Response, Error> {
         let payload = payload.into();
-        let request = self.begun(|session| session.request(payload.clone()));
-        let serial = request.await?;
-        Ok(Response::new(Arc::clone(&self.inner), serial))
+        let begin = |session: &mut Session| session.request(payload.clone());
+        Beginner::new(&self.top).begin(begin).await.map(Response)
+    }
+
+    /// As [`request`](Self::request), now or not at all.
+    ///
+    /// # Errors
+    /// [`Error::Blocked`]; as [`request`](Self::request).
+    pub fn try_request(&self, payload: impl Into<Bytes>) -> Result<Response, Error> {
+        let payload = payload.into();
+        let asked = self
+            .top
+            .call_alive(|session, _| session.try_request(payload));
+        Ok(Response(self.top.at(asked?)))
     }
 
     /// A request and its response, which must come within `timeout`; the request is cancelled otherwise.
@@ -157,9 +165,8 @@ impl Connection {
         payload: impl Into<Bytes>,
         timeout: Option<Duration>,
     ) -> Result<Payload, Error> {
-        let until = deadline(timeout);
         let called = async { self.request(payload).await?.response().await };
-        within(until, called).await
+        within(timeout, called).await
     }
 
     /// Opens a sink: the peer reads it. Returns once its opening is sent, which its payload may have to wait
@@ -169,9 +176,8 @@ impl Connection {
     /// `top_level_closed`; [`Error::Cancelled`]: the peer cancelled the top-level meanwhile;
     /// [`Error::Ended`].
     pub async fn open_sink(&self, payload: impl Into<Bytes>) -> Result<Sink, Error> {
-        let serial = self.open(EntityKind::Sink, payload.into()).await?;
-        let sink = Sink::new(Arc::clone(&self.inner), serial);
-        self.opened(serial).await?;
+        let sink = Sink::new(self.open(EntityKind::Sink, payload.into()).await?);
+        sink.watch().when(Wait::Write, Session::opened).await?;
         Ok(sink)
     }
 
@@ -180,9 +186,8 @@ impl Connection {
     /// # Errors
     /// As [`open_sink`](Self::open_sink).
     pub async fn open_stream(&self, payload: impl Into<Bytes>) -> Result<Stream, Error> {
-        let serial = self.open(EntityKind::Stream, payload.into()).await?;
-        let stream = Stream::new(Arc::clone(&self.inner), serial);
-        self.opened(serial).await?;
+        let stream = Stream(self.open(EntityKind::Stream, payload.into()).await?);
+        stream.watch().when(Wait::Write, Session::opened).await?;
         Ok(stream)
     }
 
@@ -192,38 +197,15 @@ impl Connection {
     /// # Errors
     /// As [`open_sink`](Self::open_sink).
     pub async fn open_duplex(&self, payload: impl Into<Bytes>) -> Result<(Sink, Stream), Error> {
-        let serial = self.open(EntityKind::Duplex, payload.into()).await?;
-        let sink = Sink::new(Arc::clone(&self.inner), serial);
-        let stream = Stream::new(Arc::clone(&self.inner), serial);
-        self.opened(serial).await?;
+        let place = self.open(EntityKind::Duplex, payload.into()).await?;
+        let (sink, stream) = (Sink::new(place.clone()), Stream(place));
+        stream.watch().when(Wait::Write, Session::opened).await?;
         Ok((sink, stream))
     }
 
-    async fn open(&self, kind: EntityKind, payload: Bytes) -> Result<Serial, Error> {
-        self.begun(|session| session.open(kind, payload.clone()))
-            .await
-    }
-
-    /// Begins something once there is room for it, behind the callers that have waited longer.
-    async fn begun(
-        &self,
-        begin: impl FnMut(&mut Session) -> Result<Serial, Error>,
-    ) -> Result<Serial, Error> {
-        Beginner::new(&self.inner).begin(begin).await
-    }
-
-    async fn opened(&self, serial: Serial) -> Result<(), Error> {
-        self.when(Wait::Write(serial), |session| {
-            if !session.is_open(serial) {
-                return Poll::Pending;
-            }
-            let cancelled = session.place(TOP).and_then(|top| top.cancelled.clone());
-            Poll::Ready(match (session.target(serial), cancelled) {
-                (Err(_), Some(payload)) => Err(Error::Cancelled(payload)),
-                _ => Ok(()),
-            })
-        })
-        .await
+    async fn open(&self, kind: EntityKind, payload: Bytes) -> Result<Watch, Error> {
+        let begin = |session: &mut Session| session.open(kind, payload.clone());
+        Beginner::new(&self.top).begin(begin).await
     }
 
     /// Returns the next entity or request that the peer begins, or `None` once the peer has closed the
@@ -233,38 +215,41 @@ impl Connection {
     /// # Errors
     /// [`Error::Ended`], once everything that came before was handed out.
     pub async fn accept(&self) -> Result<Option<Incoming>, Error> {
-        let arrival = self
-            .when(Wait::Accept, |session| match session.arrival() {
-                Some(arrival) => Poll::Ready(Ok(Some(arrival))),
-                None if session.is_last() => Poll::Ready(Ok(None)),
-                None => Poll::Pending,
-            })
+        let accepted = self.top.when(|_| Wait::Accept, |it, _| it.accept()).await?;
+        Ok(accepted.map(|arrival| self.incoming(arrival)))
+    }
+
+    /// As [`accept`](Self::accept), with the hold on the peer's close if this end reads the entity.
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept).
+    pub async fn accept_held(&self) -> Result<Option<(Incoming, Option<HeldClose>)>, Error> {
+        let accepted = self
+            .top
+            .when(|_| Wait::Accept, |it, _| it.accept_held())
             .await?;
-        Ok(arrival.map(|arrival| self.incoming(arrival)))
+        Ok(accepted.map(|arrival| {
+            let is_read = arrival.kind.is_some_and(|kind| kind.is_read(false));
+            let close = is_read.then(|| HeldClose(self.top.at(arrival.serial)));
+            (self.incoming(arrival), close)
+        }))
     }
 
     /// Returns an entity or a request that the peer began, if there is one now.
     pub fn try_accept(&self) -> Option<Incoming> {
-        let arrival = self.link().call(|session, _| session.arrival())?;
-        Some(self.incoming(arrival))
+        let accepted = self.top.call(|session, _| session.accept());
+        Some(self.incoming(accepted.ok()??))
     }
 
-    pub(super) fn incoming(&self, arrival: Arrival) -> Incoming {
-        let Arrival {
-            kind,
-            serial,
-            payload,
-        } = arrival;
-        let inner = || Arc::clone(&self.inner);
-        match kind {
-            None => Incoming::Request(Request::new(inner(), serial, payload)),
-            Some(EntityKind::Sink) => Incoming::Sink(Stream::new(inner(), serial), payload),
-            Some(EntityKind::Stream) => Incoming::Stream(Sink::new(inner(), serial), payload),
-            Some(EntityKind::Duplex) => Incoming::Duplex(
-                Sink::new(inner(), serial),
-                Stream::new(inner(), serial),
-                payload,
-            ),
+    fn incoming(&self, arrival: Arrival) -> Incoming {
+        let (place, payload) = (self.top.at(arrival.serial), arrival.payload);
+        match arrival.kind {
+            None => Incoming::Request(Request::new(place, payload)),
+            Some(EntityKind::Sink) => Incoming::Sink(Stream(place), payload),
+            Some(EntityKind::Stream) => Incoming::Stream(Sink::new(place), payload),
+            Some(EntityKind::Duplex) => {
+                Incoming::Duplex(Sink::new(place.clone()), Stream(place), payload)
+            }
         }
     }
 
@@ -273,7 +258,7 @@ impl Connection {
     /// # Errors
     /// [`Error::Timeout`], [`Error::Ended`].
     pub async fn ping(&self, timeout: Duration) -> Result<Duration, Error> {
-        self.stream().ping(timeout).await
+        self.top.ping(timeout).await
     }
 
     /// Closes the top-level: no messages, requests or openings of this end's any more. Everything open goes on.
@@ -282,7 +267,7 @@ impl Connection {
     /// `already_ended`; [`Error::Ended`].
     pub fn close(&self, payload: impl Into<Bytes>) -> Result<(), Error> {
         let payload = payload.into();
-        self.with_top(|machine, top| machine.close(top, payload))
+        self.top.call_alive(|session, _| session.close_top(payload))
     }
 
     /// Cancels the top-level: no messages, requests or openings of the peer's any more; those on their way
@@ -292,21 +277,8 @@ impl Connection {
     /// `already_ended`; [`Error::Ended`].
     pub fn cancel(&self, payload: impl Into<Bytes>) -> Result<(), Error> {
         let payload = payload.into();
-        self.with_top(|machine, top| machine.cancel(top, payload))
-    }
-
-    fn with_top(
-        &self,
-        verb: impl FnOnce(
-            &mut ackline_bpmux::Connection,
-            Target,
-        ) -> Result<(), ackline_core::UsageError>,
-    ) -> Result<(), Error> {
-        if let Some(end) = self.link().end() {
-            return Err(Error::Ended(end));
-        }
-        self.link()
-            .call(|session, _| session.with_target(TOP, verb))
+        self.top
+            .call_alive(|session, top| session.cancel(top, payload))
     }
 
     /// Ends the connection in good order: nothing new is begun from either side, everything open comes to its
@@ -318,19 +290,19 @@ impl Connection {
     /// [`Error::Timeout`]: something is still open or not sent, and the connection goes on until it is not or
     /// everything is dropped; [`Error::Ended`]: it ended in another way.
     pub async fn shutdown(&self, timeout: Option<Duration>) -> Result<(), Error> {
-        // Both may have been ended before.
-        let _ = self.close(Bytes::new());
-        let _ = self.cancel(Bytes::new());
-        self.link().call(|session, _| session.refuse_arrivals());
+        self.top.call(|session, _| {
+            session.end_top();
+            session.refuse_arrivals();
+        });
         let ended = async {
             match self.ended().await {
                 End::Closed | End::CloseDeadline => Ok(()),
                 // The peer was done too, or gave up everything open.
-                End::Eof if !self.has_open() => Ok(()),
+                End::Eof if !self.stats().has_open() => Ok(()),
                 end => Err(Error::Ended(end)),
             }
         };
-        match within(deadline(timeout), ended).await {
+        match within(timeout, ended).await {
             Err(Error::Timeout) if self.is_done() => Ok(()),
             ended => ended,
         }
@@ -343,39 +315,30 @@ impl Connection {
         matches!(over, Some(End::Closed)) && self.link().is_shut()
     }
 
-    /// Whether something of either end's has not come to its end.
-    fn has_open(&self) -> bool {
-        let stats = self.stats();
-        let entities = stats.own_entities.saturating_add(stats.peer_entities);
-        let requests = stats.own_requests.saturating_add(stats.peer_requests);
-        entities > 0 || requests > 0
-    }
-
     /// Waits for the connection's end: [`End::Closed`] if both sides were done.
     pub async fn ended(&self) -> End<Kind> {
-        let forever = self
-            .link()
-            .when(u64::MAX, |_, _| Poll::<std::convert::Infallible>::Pending);
-        match forever.await {
+        let forever = |_: &mut Session, _| Poll::<Infallible>::Pending;
+        match self.link().when(u64::MAX, forever).await {
             Ok(never) => match never {},
             Err(end) => end,
         }
     }
-
-    pub(super) async fn when<R>(
-        &self,
-        wait: Wait,
-        f: impl FnMut(&mut Session) -> Poll<Result<R, Error>>,
-    ) -> Result<R, Error> {
-        self.inner.when(wait, f).await
-    }
 }
 
 fn link(options: &LinkOptions, budget: Budget, sender: &Arc<str>) -> Link<Session> {
-    let now = Instant::now().into_std();
-    let session = Session::new(now, options, &budget);
+    let (now, room) = (Instant::now().into_std(), budget.answers().share());
+    let session = Session::new(now, options, memory(&budget), room);
     let link = Link::with_budget(session, budget);
     let driver = link.driver();
-    link.call(|session, _| session.attach(sender, driver));
+    link.call(|session, _| session.answer_room().attach(sender, driver));
     link
+}
+
+/// The memory of one connection.
+pub(super) fn memory(budget: &Budget) -> Memory {
+    Memory {
+        limit: budget.limit(),
+        largest: budget.largest(),
+        quota: budget.quota(),
+    }
 }

@@ -2,48 +2,44 @@
 //! which end opened it.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use ackline_bpmux::Error;
+use ackline_bpmux::session::{Part, TOP, Wait};
 use ackline_core::Payload;
-use ackline_link::Link;
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::io::{CopyToBytes, SinkWriter, StreamReader};
 
-use super::error::Error;
-use super::mailbox::Part;
-use super::session::{Serial, Session, TOP, Wait};
-use super::shared::Inner;
+use super::Session;
+use super::watch::Watch;
 
 /// The half that this end writes. Dropped without [`close`](Self::close), it is closed with the payload
 /// `dropped`; the top-level's is not.
+#[derive(Debug)]
 pub struct Sink {
-    inner: Arc<Inner>,
-    serial: Serial,
+    place: Watch,
     is_closed: bool,
 }
 
 /// The half that this end reads. Dropped before its end, it is cancelled with an empty payload; the
 /// top-level's is not.
-pub struct Stream {
-    inner: Arc<Inner>,
-    serial: Serial,
-}
+#[derive(Debug)]
+pub struct Stream(pub(super) Watch);
 
 impl Sink {
-    pub(super) const fn new(inner: Arc<Inner>, serial: Serial) -> Self {
+    pub(super) const fn new(place: Watch) -> Self {
         Self {
-            inner,
-            serial,
+            place,
             is_closed: false,
         }
     }
 
-    /// The connection and the serial number that this handle stands for.
-    pub(super) fn place(&self) -> (Arc<Inner>, Serial) {
-        (Arc::clone(&self.inner), self.serial)
+    /// For [`Interest::Room`](super::Interest::Room), [`Interest::Flushed`](super::Interest::Flushed) and
+    /// [`Interest::Cancelled`](super::Interest::Cancelled).
+    pub fn watch(&self) -> Watch {
+        self.place.clone()
     }
 
     /// Sends a message: waits while as much waits for credit as may wait. Cancel-safe: a message that was not
@@ -55,13 +51,9 @@ impl Sink {
     pub async fn send(&self, payload: impl Into<Bytes>) -> Result<(), Error> {
         self.is_on()?;
         let payload = payload.into();
-        let serial = self.serial;
-        self.inner
-            .when(Wait::Write(serial), |session| {
-                match session.send(serial, payload.clone()) {
-                    Err(Error::Blocked) => Poll::Pending,
-                    sent => Poll::Ready(sent),
-                }
+        self.place
+            .when(Wait::Write, |session, serial| {
+                session.send(serial, payload.clone())
             })
             .await
     }
@@ -73,27 +65,22 @@ impl Sink {
     pub fn try_send(&self, payload: impl Into<Bytes>) -> Result<(), Error> {
         let payload = payload.into();
         let sent = self
-            .inner
-            .link
-            .call_alive(|session, _| session.send(self.serial, payload));
-        match sent {
-            Ok(sent) => sent,
-            Err(end) => {
-                self.is_on()?;
-                Err(Error::Ended(end))
-            }
+            .place
+            .call_alive(|session, serial| session.send(serial, payload));
+        if matches!(sent, Err(Error::Ended(_))) {
+            self.is_on()?;
         }
+        sent
     }
 
     /// Refuses messages that can be sent to nobody: the reader's cancel is told also after the connection's
     /// end.
     fn is_on(&self) -> Result<(), Error> {
-        let Some(end) = self.inner.link.end() else {
+        let Some(end) = self.place.link().end() else {
             return Ok(());
         };
-        let serial = self.serial;
-        let link = &self.inner.link;
-        link.call(|session, _| session.is_not_cancelled(serial))?;
+        self.place
+            .call(|session, serial| session.is_not_cancelled(serial))?;
         Err(Error::Ended(end))
     }
 
@@ -102,7 +89,7 @@ impl Sink {
     /// # Errors
     /// As [`send`](Self::send).
     pub async fn flush(&self) -> Result<(), Error> {
-        std::future::poll_fn(|context| self.poll_flushed(context)).await
+        self.place.when(Wait::Write, Session::flushed).await
     }
 
     /// Bytes of credit that nothing waits for: so many would be sent at once. Ready when there are some.
@@ -110,16 +97,7 @@ impl Sink {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn poll_capacity(&self, context: &Context<'_>) -> Poll<Result<u64, Error>> {
-        let serial = self.serial;
-        poll(
-            &self.inner.link,
-            Wait::Write(serial),
-            context,
-            |session| match session.capacity(serial) {
-                Ok(0) => Poll::Pending,
-                capacity => Poll::Ready(capacity),
-            },
-        )
+        self.place.poll(Wait::Write, context, Session::capacity)
     }
 
     /// As [`poll_capacity`](Self::poll_capacity), to be awaited.
@@ -127,7 +105,7 @@ impl Sink {
     /// # Errors
     /// As [`send`](Self::send).
     pub async fn capacity(&self) -> Result<u64, Error> {
-        std::future::poll_fn(|context| self.poll_capacity(context)).await
+        self.place.when(Wait::Write, Session::capacity).await
     }
 
     /// Closes the half behind its messages, with a payload that by convention is empty if all is well, and
@@ -141,30 +119,11 @@ impl Sink {
     pub async fn close(mut self, payload: impl Into<Bytes>) -> Result<(), Error> {
         self.is_closed = true;
         let payload = payload.into();
-        let serial = self.serial;
-        self.inner
-            .when(Wait::Write(serial), |session| {
-                if let Some(payload) = session.place(serial).and_then(|it| it.cancelled.clone()) {
-                    return Poll::Ready(Err(Error::Cancelled(payload)));
-                }
-                let payload = payload.clone();
-                let closed = session.with_target(serial, |it, target| it.close(target, payload));
-                Poll::Ready(closed)
-            })
-            .await?;
-        if serial == TOP {
-            return Ok(());
-        }
-        self.inner
-            .when(Wait::Write(serial), |session| {
-                let Some(place) = session.place(serial) else {
-                    return Poll::Ready(Ok(()));
-                };
-                match &place.cancelled {
-                    Some(payload) => Poll::Ready(Err(Error::Cancelled(payload.clone()))),
-                    None if place.acknowledged.close => Poll::Ready(Ok(())),
-                    None => Poll::Pending,
-                }
+        self.place
+            .call(|session, serial| session.close(serial, payload))?;
+        self.place
+            .when(Wait::Write, |session, serial| {
+                session.close_acknowledged(serial)
             })
             .await
     }
@@ -174,79 +133,25 @@ impl Sink {
     /// # Errors
     /// `already_ended`: it has ended otherwise; [`Error::Ended`].
     pub async fn cancelled(&self) -> Result<Bytes, Error> {
-        let serial = self.serial;
-        self.inner
-            .when(Wait::Write(serial), |session| {
-                if let Some(payload) = session.place(serial).and_then(|it| it.cancelled.clone()) {
-                    return Poll::Ready(Ok(payload));
-                }
-                match session.target(serial) {
-                    Ok(_) => Poll::Pending,
-                    Err(over) => Poll::Ready(Err(session.refused(over))),
-                }
-            })
+        self.place
+            .when(Wait::Write, |session, serial| session.cancelled(serial))
             .await
     }
 
     /// A view for byte streams: each write is a message. Its shutdown closes the half with an empty payload.
     pub fn into_write(self) -> impl AsyncWrite + Unpin {
-        SinkWriter::new(CopyToBytes::new(Written(self)))
-    }
-
-    fn poll_flushed(&self, context: &Context<'_>) -> Poll<Result<(), Error>> {
-        let serial = self.serial;
-        poll(
-            &self.inner.link,
-            Wait::Write(serial),
-            context,
-            |session| match session.is_flushed(serial) {
-                Ok(false) => Poll::Pending,
-                Ok(true) => Poll::Ready(Ok(())),
-                Err(error) => Poll::Ready(Err(error)),
-            },
-        )
-    }
-
-    fn poll_room(&self, context: &Context<'_>) -> Poll<Result<(), Error>> {
-        let serial = self.serial;
-        poll(
-            &self.inner.link,
-            Wait::Write(serial),
-            context,
-            |session| match session.has_room(serial) {
-                Ok(false) => Poll::Pending,
-                Ok(true) => Poll::Ready(Ok(())),
-                Err(error) => Poll::Ready(Err(error)),
-            },
-        )
+        SinkWriter::new(CopyToBytes::new(self))
     }
 
     /// Closes it if that has not been done, and waits until that has gone.
     fn poll_closed(&mut self, context: &Context<'_>) -> Poll<Result<(), Error>> {
-        let serial = self.serial;
-        if !self.is_closed {
-            self.is_closed = true;
-            self.inner.link.call(|session, _| {
-                session.is_not_cancelled(serial)?;
-                session.with_target(serial, |it, target| it.close(target, Bytes::new()))
-            })?;
+        if !std::mem::replace(&mut self.is_closed, true) {
+            self.place
+                .call(|session, serial| session.close(serial, Bytes::new()))?;
         }
-        if serial == TOP {
-            return Poll::Ready(Ok(()));
-        }
-        poll(
-            &self.inner.link,
-            Wait::Write(serial),
-            context,
-            |session| match session.place(serial) {
-                Some(place) => match &place.cancelled {
-                    Some(payload) => Poll::Ready(Err(Error::Cancelled(payload.clone()))),
-                    None if place.acknowledged.close => Poll::Ready(Ok(())),
-                    None => Poll::Pending,
-                },
-                None => Poll::Ready(Ok(())),
-            },
-        )
+        self.place.poll(Wait::Write, context, |session, serial| {
+            session.close_acknowledged(serial)
+        })
     }
 }
 
@@ -254,7 +159,8 @@ impl futures_sink::Sink<Bytes> for Sink {
     type Error = Error;
 
     fn poll_ready(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        self.poll_room(context)
+        let room = |session: &mut Session, serial| session.room(serial, 1).map(drop);
+        self.place.poll(Wait::Write, context, room)
     }
 
     fn start_send(self: Pin<&mut Self>, payload: Bytes) -> Result<(), Error> {
@@ -262,7 +168,7 @@ impl futures_sink::Sink<Bytes> for Sink {
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        self.poll_flushed(context)
+        self.place.poll(Wait::Write, context, Session::flushed)
     }
 
     fn poll_close(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
@@ -272,33 +178,21 @@ impl futures_sink::Sink<Bytes> for Sink {
 
 impl Drop for Sink {
     fn drop(&mut self) {
-        if self.serial == TOP {
+        if self.place.serial == TOP {
             return;
         }
-        let (serial, is_closed) = (self.serial, self.is_closed);
-        self.inner.link.call(|session, _| {
-            if !is_closed {
-                session.close_unwritten(serial);
-            }
-            session.leave(serial);
+        self.place.call(if self.is_closed {
+            Session::leave
+        } else {
+            Session::drop_sink
         });
     }
 }
 
-impl std::fmt::Debug for Sink {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sink").finish_non_exhaustive()
-    }
-}
-
 impl Stream {
-    pub(super) const fn new(inner: Arc<Inner>, serial: Serial) -> Self {
-        Self { inner, serial }
-    }
-
-    /// The connection and the serial number that this handle stands for.
-    pub(super) fn place(&self) -> (Arc<Inner>, Serial) {
-        (Arc::clone(&self.inner), self.serial)
+    /// For [`Interest::Message`](super::Interest::Message).
+    pub fn watch(&self) -> Watch {
+        self.0.clone()
     }
 
     /// The next message; `None` when its writer has closed it ([`closed`](Self::closed) has the payload), and
@@ -308,7 +202,7 @@ impl Stream {
     /// [`Error::Ended`], once every message that came was handed out. [`Error::TooLarge`]: it comes in parts and
     /// is longer than `limits.max_payload_bytes`; [`receive_part`](Self::receive_part) goes on with it.
     pub async fn receive(&self) -> Result<Option<Payload>, Error> {
-        std::future::poll_fn(|context| self.poll_receive(context)).await
+        self.0.when(Wait::Read, Session::take_message).await
     }
 
     /// As [`receive`](Self::receive), for callers that poll.
@@ -316,7 +210,7 @@ impl Stream {
     /// # Errors
     /// As [`receive`](Self::receive).
     pub fn poll_receive(&self, context: &Context<'_>) -> Poll<Result<Option<Payload>, Error>> {
-        self.poll_next(context, Session::next_message)
+        self.0.poll(Wait::Read, context, Session::take_message)
     }
 
     /// The next part of a message as it comes, and whether the message ends with it; `None` as of
@@ -326,7 +220,7 @@ impl Stream {
     /// # Errors
     /// [`Error::Ended`], once every part that came was handed out.
     pub async fn receive_part(&self) -> Result<Option<Part>, Error> {
-        std::future::poll_fn(|context| self.poll_receive_part(context)).await
+        self.0.when(Wait::Read, Session::take_part).await
     }
 
     /// As [`receive_part`](Self::receive_part), for callers that poll.
@@ -334,28 +228,7 @@ impl Stream {
     /// # Errors
     /// As [`receive_part`](Self::receive_part).
     pub fn poll_receive_part(&self, context: &Context<'_>) -> Poll<Result<Option<Part>, Error>> {
-        self.poll_next(context, |session, serial| Ok(session.next_part(serial)))
-    }
-
-    /// The next one that `next` finds, or that no more comes.
-    fn poll_next<R>(
-        &self,
-        context: &Context<'_>,
-        next: impl Fn(&mut Session, Serial) -> Result<Option<R>, Error>,
-    ) -> Poll<Result<Option<R>, Error>> {
-        let serial = self.serial;
-        poll(&self.inner.link, Wait::Read(serial), context, |session| {
-            match next(session, serial) {
-                Ok(None) => {}
-                found => return Poll::Ready(found),
-            }
-            let place = session.place(serial);
-            let is_over = place.is_none_or(|it| it.closed.is_some() || it.acknowledged.cancel);
-            if is_over || session.target(serial).is_err() {
-                return Poll::Ready(Ok(None));
-            }
-            Poll::Pending
-        })
+        self.0.poll(Wait::Read, context, Session::take_part)
     }
 
     /// The messages that are there, at least one, up to `max`, and no more once they have
@@ -364,24 +237,38 @@ impl Stream {
     /// # Errors
     /// As [`receive`](Self::receive).
     pub async fn receive_many(&self, max: usize) -> Result<Vec<Payload>, Error> {
-        let Some(first) = self.receive().await? else {
-            return Ok(Vec::new());
-        };
-        let serial = self.serial;
-        let mut messages = vec![first];
-        self.inner.link.call(|session, _| {
-            // An error is told by the next call.
-            let _ = session.next_messages(serial, max, &mut messages);
-        });
-        Ok(messages)
+        self.0
+            .when(Wait::Read, |session, serial| {
+                session.take_messages(serial, max)
+            })
+            .await
+    }
+
+    /// The messages that are there, up to `max`, and no more once they have
+    /// [`MOST_AT_ONCE`](super::MOST_AT_ONCE) bytes; `None` when no more can come.
+    ///
+    /// # Errors
+    /// [`Error::Ended`], once every message that came was handed out.
+    pub fn try_receive_many(&self, max: usize) -> Result<Option<Vec<Payload>>, Error> {
+        let received = |session: &mut Session, serial| session.take_messages(serial, max);
+        match self.0.call_now(received) {
+            Err(Error::Blocked) => Ok(Some(Vec::new())),
+            received => received.map(|messages| Some(messages).filter(|it| !it.is_empty())),
+        }
+    }
+
+    /// The next part of a message if it is there; an error as of [`receive_part`](Self::receive_part), or
+    /// [`Error::Blocked`] where nothing is there yet.
+    ///
+    /// # Errors
+    /// As said.
+    pub fn try_receive_part(&self) -> Result<Option<Part>, Error> {
+        self.0.call_now(Session::take_part)
     }
 
     /// The payload that its writer closed it with, once it has.
     pub fn closed(&self) -> Option<Bytes> {
-        let serial = self.serial;
-        let place =
-            |session: &mut Session, _| session.place(serial).and_then(|it| it.closed.clone());
-        self.inner.link.call(place)
+        self.0.call(|session, serial| session.closed(serial))
     }
 
     /// Gives the peer credit beside the automatic credit; all of it where that is off.
@@ -389,12 +276,8 @@ impl Stream {
     /// # Errors
     /// `already_ended`, `credit_overflow`; [`Error::Ended`].
     pub fn grant_credit(&self, bytes: u64) -> Result<(), Error> {
-        if let Some(end) = self.inner.link.end() {
-            return Err(Error::Ended(end));
-        }
-        self.inner.link.call(|session, _| {
-            session.with_target(self.serial, |it, target| it.grant_credit(target, bytes))
-        })
+        self.0
+            .call_alive(|session, serial| session.grant_credit(serial, bytes))
     }
 
     /// The time that the peer takes to answer a ping of this half: a peer that does not answer is considered
@@ -403,7 +286,7 @@ impl Stream {
     /// # Errors
     /// [`Error::Timeout`]; `already_ended`; [`Error::Ended`].
     pub async fn ping(&self, timeout: Duration) -> Result<Duration, Error> {
-        self.watch().ping(timeout).await
+        self.0.ping(timeout).await
     }
 
     /// Cancels the half, with a payload that by convention is empty if all is well: messages on their way are
@@ -422,13 +305,9 @@ impl Stream {
     /// # Errors
     /// As [`cancel`](Self::cancel).
     pub fn begin_cancel(&self, payload: impl Into<Bytes>) -> Result<(), Error> {
-        let (serial, payload) = (self.serial, payload.into());
-        if let Some(end) = self.inner.link.end() {
-            return Err(Error::Ended(end));
-        }
-        self.inner
-            .link
-            .call(|session, _| session.with_target(serial, |it, target| it.cancel(target, payload)))
+        let payload = payload.into();
+        self.0
+            .call_alive(|session, serial| session.cancel(serial, payload))
     }
 
     /// Waits until the peer has acknowledged the cancel that was begun. Cancel-safe.
@@ -436,17 +315,9 @@ impl Stream {
     /// # Errors
     /// [`Error::Ended`].
     pub async fn cancel_acknowledged(&self) -> Result<(), Error> {
-        let serial = self.serial;
-        if serial == TOP {
-            return Ok(());
-        }
-        self.inner
-            .when(Wait::Read(serial), |session| {
-                let is_live = session.target(serial).is_ok();
-                match session.place(serial) {
-                    Some(place) if is_live && !place.acknowledged.cancel => Poll::Pending,
-                    _ => Poll::Ready(Ok(())),
-                }
+        self.0
+            .when(Wait::Read, |session, serial| {
+                session.cancel_acknowledged(serial)
             })
             .await
     }
@@ -471,53 +342,9 @@ impl futures_core::Stream for Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if self.serial == TOP {
-            return;
+        if self.0.serial != TOP {
+            self.0.call(Session::drop_stream);
         }
-        let serial = self.serial;
-        self.inner.link.call(|session, _| {
-            session.cancel_unread(serial);
-            session.leave(serial);
-        });
-    }
-}
-
-impl std::fmt::Debug for Stream {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Stream").finish_non_exhaustive()
-    }
-}
-
-fn poll<R>(
-    link: &Link<Session>,
-    wait: Wait,
-    context: &Context<'_>,
-    mut f: impl FnMut(&mut Session) -> Poll<Result<R, Error>>,
-) -> Poll<Result<R, Error>> {
-    let polled = ready!(link.poll_when(wait.key(), context, |session, _| f(session)));
-    Poll::Ready(polled.unwrap_or_else(|end| Err(Error::Ended(end))))
-}
-
-/// A sink whose errors are those of byte streams.
-struct Written(Sink);
-
-impl futures_sink::Sink<Bytes> for Written {
-    type Error = std::io::Error;
-
-    fn poll_ready(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        self.0.poll_room(context).map_err(broken)
-    }
-
-    fn start_send(self: Pin<&mut Self>, payload: Bytes) -> std::io::Result<()> {
-        self.0.try_send(payload).map_err(broken)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        self.0.poll_flushed(context).map_err(broken)
-    }
-
-    fn poll_close(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        self.get_mut().0.poll_closed(context).map_err(broken)
     }
 }
 
@@ -529,12 +356,9 @@ struct Read {
 }
 
 impl futures_core::Stream for Read {
-    type Item = std::io::Result<Bytes>;
+    type Item = Result<Bytes, Error>;
 
-    fn poll_next(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<std::io::Result<Bytes>>> {
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
             if let Some(piece) = self.rest.pop() {
                 return Poll::Ready(Some(Ok(piece)));
@@ -546,20 +370,10 @@ impl futures_core::Stream for Read {
                 }
                 Ok(None) => {
                     let why = self.stream.closed().filter(|payload| !payload.is_empty());
-                    return Poll::Ready(why.map(|why| Err(broken(Error::Closed(why)))));
+                    return Poll::Ready(why.map(|why| Err(Error::Closed(why))));
                 }
-                Err(error) => return Poll::Ready(Some(Err(broken(error)))),
+                Err(error) => return Poll::Ready(Some(Err(error))),
             }
         }
     }
-}
-
-fn broken(error: Error) -> std::io::Error {
-    let kind = match error {
-        Error::Cancelled(_) => std::io::ErrorKind::BrokenPipe,
-        Error::Blocked => std::io::ErrorKind::WouldBlock,
-        Error::Ended(_) => std::io::ErrorKind::ConnectionAborted,
-        _ => std::io::ErrorKind::Other,
-    };
-    std::io::Error::new(kind, error)
 }

@@ -3,12 +3,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use ackline_bpmux::ReceiveOptions;
+use ackline_bpmux::intake::{Intake, IntakeConfig, MAX_OPENING, Note, Run};
 use ackline_core::LimitHit;
-use ackline_link::{PeerInfo, Refused};
+use ackline_link::{Budget, PeerInfo, Refused};
 use ackline_spool::Block;
+use bytes::Bytes;
 
-use super::intake::{Intake, IntakeConfig, MAX_OPENING, Note, Run};
-use super::layout::{Chunks, NAME};
+use super::connection::memory;
+use super::layout::{NAME, body};
 use crate::ingest::{self, Batch, Ingest, PerConnection, Ready};
 use crate::repeats::Judge;
 
@@ -19,7 +22,9 @@ pub struct MessageIngest {
 }
 
 impl MessageIngest {
-    pub(super) const fn new(config: IntakeConfig) -> Self {
+    /// For a receiver with this memory; a connection of its own opens a stream at once.
+    pub(super) fn new(options: &ReceiveOptions, budget: &Budget, stream: Option<Bytes>) -> Self {
+        let config = IntakeConfig::new(options, memory(budget), stream);
         Self { config }
     }
 }
@@ -106,9 +111,7 @@ fn too_large(
 }
 
 fn ready(run: &Run, peer: &PeerInfo, link: &Arc<str>) -> Ready {
-    let mut chunks = Chunks::default();
-    run.payloads.iter().for_each(|payload| chunks.push(payload));
-    let (body, inflated_bytes) = chunks.finish();
+    let (body, inflated_bytes) = body(&run.payloads);
     let block = Block {
         stream: run.source.stream.clone(),
         first_sequence: i64::try_from(run.first).unwrap_or(i64::MAX),

@@ -2,8 +2,7 @@
 
 use std::ops::Range;
 
-use ackline_bpmux::Target;
-use ackline_bpmux::chunk::{Carrier, Decoded, Head, decode, encode};
+use ackline_bpmux::chunk::{split_stored, stored_head};
 use ackline_core::Payload;
 use ackline_spool::{Layout, LayoutError, Rows, StoredBlock};
 use bytes::Bytes;
@@ -19,27 +18,14 @@ pub struct MessageLayout;
 /// The name of [`MessageLayout`], with its version.
 pub(super) const NAME: &str = "bpmux/1";
 
-/// The bytes of a block.
-#[derive(Debug, Default)]
-pub(super) struct Chunks(Pieces);
-
-impl Chunks {
-    /// Appends a message.
-    pub(super) fn push(&mut self, payload: &Payload) {
-        let length = u64::try_from(payload.bytes()).unwrap_or(u64::MAX);
-        let carrier = Carrier::Message(Target::Top);
-        let head = Head::Payload { carrier, length };
-        self.0.copy(encode(head).as_ref());
-        payload
-            .as_slice()
-            .iter()
-            .for_each(|piece| self.0.put(piece));
+/// The body of a block of these messages, and the bytes in it.
+pub(super) fn body(messages: &[Payload]) -> (Vec<Bytes>, u64) {
+    let mut body = Pieces::default();
+    for message in messages {
+        body.copy(stored_head(message.bytes()).as_ref());
+        message.as_slice().iter().for_each(|piece| body.put(piece));
     }
-
-    /// The pieces, and the bytes in them.
-    pub(super) fn finish(self) -> (Vec<Bytes>, u64) {
-        self.0.finish()
-    }
+    body.finish()
 }
 
 impl Layout for MessageLayout {
@@ -58,7 +44,7 @@ impl Layout for MessageLayout {
             if out.is_full() {
                 return Ok(());
             }
-            let (payload, behind) = split(rest, row, rows.end)?;
+            let (payload, behind) = split_stored(rest, row, rows.end).map_err(LayoutError)?;
             rest = behind;
             if row >= rows.start {
                 let sequence = block.first_sequence.saturating_add(i64::from(row));
@@ -67,31 +53,4 @@ impl Layout for MessageLayout {
         }
         Ok(())
     }
-}
-
-/// The first payload of a body, and the bytes behind it.
-fn split(body: &[u8], row: u32, announced: u32) -> Result<(&[u8], &[u8]), LayoutError> {
-    let short = || {
-        LayoutError(format!(
-            "the block announces {announced} messages and holds {row}"
-        ))
-    };
-    let (length, head) = match decode(body).map_err(|kind| LayoutError(kind.to_string()))? {
-        Decoded::Whole {
-            head:
-                Head::Payload {
-                    carrier: Carrier::Message(Target::Top),
-                    length,
-                },
-            len,
-        } => (length, len),
-        Decoded::Whole { .. } => return Err(LayoutError(format!("event {row} is no message"))),
-        Decoded::Partial { .. } => return Err(short()),
-    };
-    let end = usize::try_from(length).ok();
-    let end = end
-        .and_then(|length| head.checked_add(length))
-        .ok_or_else(short)?;
-    let payload = body.get(head..end).ok_or_else(short)?;
-    Ok((payload, body.get(end..).unwrap_or_default()))
 }

@@ -1,11 +1,10 @@
 //! A listener for applications: hands out each connection once.
 
-use ackline_link::{Acceptor, AcceptorStats, Budget, Endpoint, ListenSpec};
+use ackline_bpmux::Error;
+use ackline_link::{Acceptor, AcceptorStats, Budget, ListenSpec};
 
 use super::connection::Connection;
-use super::error::Error;
 use super::options::ListenOptions;
-use super::url::endpoint;
 use crate::listening::Listening;
 
 /// Accepts connections. Dropping it closes the socket; connections that were handed out go on.
@@ -15,9 +14,7 @@ pub struct Listener {
 
 impl Listener {
     pub(super) async fn listen(url: &str, mut options: ListenOptions) -> Result<Self, Error> {
-        let url = options.with_url(url)?;
-        let mut endpoint = endpoint(&url)?;
-        Endpoint::fill(std::slice::from_mut(&mut endpoint), &options.tls).map_err(Error::url)?;
+        let endpoint = options.endpoint(url)?;
         let spec =
             ListenSpec::new(endpoint, options.acceptor.handshake_timeout).map_err(Error::url)?;
         let broken = |error| Error::Listen(format!("{spec}: {error}").into());

@@ -2,19 +2,13 @@
 
 use std::time::Duration;
 
-use ackline_bpmux::LinkOptions;
-use ackline_core::options::{OptionError, Options, bytes, time};
+use ackline_bpmux::{Error, LinkOptions};
+use ackline_core::options::{Options, bytes, time};
 use ackline_link::tls::TlsOptions;
-use ackline_link::{AcceptorOptions, Budget};
+use ackline_link::{AcceptorOptions, Budget, Endpoint};
 
-use super::error::Error;
+use super::url;
 use crate::query;
-
-/// Bytes of begun and unfinished payloads that a connection with this memory may hold: seven eighths of the
-/// memory that one connection can always get.
-pub(super) fn most_incomplete(budget: &Budget) -> usize {
-    usize::try_from(budget.largest() / 8 * 7).unwrap_or(usize::MAX)
-}
 
 ackline_core::options! {
     /// How a connection is made.
@@ -56,32 +50,31 @@ ackline_core::options! {
     }
 }
 
-impl From<OptionError> for Error {
-    fn from(error: OptionError) -> Self {
-        Self::Option(error)
-    }
-}
-
 impl ConnectOptions {
-    /// Sets the options in the query of `url`, refuses values that are outside their ranges or do not go together, and
-    /// answers the URL without those options.
-    pub(super) fn with_url(&mut self, url: &str) -> Result<String, Error> {
-        let mut own: [&mut dyn Options; 1] = [&mut self.link];
-        let plain = query::take(url, &mut own).map_err(Error::url)?;
+    /// Takes the options in the query of `url`, and refuses values that are outside their ranges or do not go together,
+    /// and TLS that cannot be used; the endpoint of the URL.
+    pub(super) fn endpoint(&mut self, url: &str) -> Result<Endpoint, Error> {
+        let plain = taken(url, &mut self.link)?;
         self.check_ranges()?;
         self.link.check()?;
-        Ok(plain.url)
+        let endpoint = url::filled(&plain, &self.tls)?;
+        url::usable(endpoint)
     }
 }
 
 impl ListenOptions {
-    /// Sets the options in the query of `url`, refuses values that are outside their ranges or do not go together, and
-    /// answers the URL without those options.
-    pub(super) fn with_url(&mut self, url: &str) -> Result<String, Error> {
-        let mut own: [&mut dyn Options; 1] = [&mut self.link];
-        let plain = query::take(url, &mut own).map_err(Error::url)?;
+    /// As [`ConnectOptions::endpoint`], for an address to listen on.
+    pub(super) fn endpoint(&mut self, url: &str) -> Result<Endpoint, Error> {
+        let plain = taken(url, &mut self.link)?;
         self.check_ranges()?;
         self.link.check()?;
-        Ok(plain.url)
+        url::filled(&plain, &self.tls)
     }
+}
+
+/// Sets the options in the query of `url`; the URL without them.
+fn taken(url: &str, link: &mut LinkOptions) -> Result<String, Error> {
+    let mut own: [&mut dyn Options; 1] = [link];
+    let plain = query::take(url, &mut own).map_err(Error::url)?;
+    Ok(plain.url)
 }

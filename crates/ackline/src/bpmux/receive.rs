@@ -2,39 +2,15 @@
 
 use std::sync::Arc;
 
-use ackline_bpmux::{Config, ReceiveOptions};
 use ackline_link::Budget;
-use bytes::Bytes;
 
 use super::address::Address;
 use super::ingest::MessageIngest;
-use super::intake::IntakeConfig;
 use super::layout::MessageLayout;
-use super::options::most_incomplete;
 use super::subscribe::subscribe;
 use crate::landing::{Shared, accept};
 use crate::protocol::{Accepting, Protocol, Site};
 use crate::{ReceiverError, ReceiverOptions};
-
-/// The configuration of a connection of a receiver with this memory.
-pub(super) fn intake(
-    options: &ReceiveOptions,
-    budget: &Budget,
-    stream: Option<Bytes>,
-) -> IntakeConfig {
-    IntakeConfig {
-        machine: Config {
-            // A consumer's commit may be long in coming: memory and the limit of entities bound them.
-            most_held_closes: u32::MAX,
-            parts: false,
-            ..options.link.machine(budget.limit())
-        },
-        max_opening_bytes: options.max_opening_bytes,
-        most_incomplete: most_incomplete(budget),
-        quota: budget.quota(),
-        stream,
-    }
-}
 
 /// The entry of this protocol.
 pub(crate) const PROTOCOL: Protocol = Protocol {
@@ -68,6 +44,6 @@ fn accepting(
         }
     }
     let own = options.bpmux.clone();
-    let make = move |budget: &Budget| MessageIngest::new(intake(&own, budget, None));
+    let make = move |budget: &Budget| MessageIngest::new(&own, budget, None);
     Ok(Box::pin(accept(site.listener, Arc::clone(shared), make)))
 }

@@ -8,7 +8,6 @@ use ackline_link::{Backoff, Endpoint, Jitter, PeerInfo, Stream};
 
 use super::address::Address;
 use super::ingest::MessageIngest;
-use super::receive::intake;
 use crate::landing::{Shared, carry};
 use crate::protocol::Accepting;
 use crate::{ReceiverError, ReceiverOptions};
@@ -44,7 +43,7 @@ pub(super) fn subscribe(
     let own = &options.bpmux;
     let subscription = Subscription {
         endpoint,
-        ingest: MessageIngest::new(intake(own, shared.budget(), stream)),
+        ingest: MessageIngest::new(own, shared.budget(), stream),
         shared: Arc::clone(shared),
         connect_timeout: own.connect_timeout,
         reconnect_max: own.reconnect_max,

@@ -1,8 +1,10 @@
 //! URLs of this protocol.
 
-use ackline_link::Endpoint;
+use std::slice::from_mut;
 
-use super::error::Error;
+use ackline_bpmux::Error;
+use ackline_link::Endpoint;
+use ackline_link::tls::TlsOptions;
 
 /// The endpoint of a URL of this protocol.
 pub(super) fn endpoint(url: &str) -> Result<Endpoint, Error> {
@@ -24,11 +26,20 @@ pub(super) fn endpoint(url: &str) -> Result<Endpoint, Error> {
     Endpoint::parse(url).map_err(Error::url)
 }
 
-/// Refuses files and options of TLS that cannot be used.
-pub(super) fn own_tls(endpoint: &Endpoint) -> Result<(), Error> {
-    let usable = endpoint.client().map(drop);
-    usable.map_err(|error| Error::Tls {
-        code: error.code(),
-        message: error.to_string().into(),
-    })
+/// The same, with options of TLS where the URL leaves them open.
+pub(super) fn filled(url: &str, tls: &TlsOptions) -> Result<Endpoint, Error> {
+    let mut endpoint = endpoint(url)?;
+    Endpoint::fill(from_mut(&mut endpoint), tls).map_err(Error::url)?;
+    Ok(endpoint)
+}
+
+/// Refuses files and options of TLS that a connecting end cannot use.
+pub(super) fn usable(endpoint: Endpoint) -> Result<Endpoint, Error> {
+    match endpoint.client() {
+        Ok(_) => Ok(endpoint),
+        Err(error) => Err(Error::Tls {
+            code: error.code(),
+            message: error.to_string().into(),
+        }),
+    }
 }

@@ -11,7 +11,7 @@ use ackline_lumberjack::{
 use ackline_spool::Block;
 
 use super::layout::{INVALID, NAME};
-use crate::ingest::{self, Aside, Batch, Ingest, Landable, PerConnection, Ready};
+use crate::ingest::{self, Aside, Batch, Ingest, PerConnection, Ready};
 use crate::repeats::Judge;
 
 /// Lands the windows of one listener.
@@ -71,34 +71,6 @@ impl Ingest for WindowIngest {
                 invalid.id,
             ),
         }
-    }
-}
-
-impl Landable for Reader {
-    fn settle(&mut self, now: Instant, token: u64) -> bool {
-        self.ack(now, token).is_ok()
-    }
-
-    fn landed(&mut self, now: Instant, token: u64) {
-        // A connection that is over holds nothing.
-        let _ = Self::landed(self, now, token);
-    }
-
-    fn refuse(&mut self, now: Instant, token: u64) {
-        // A connection that is over needs no second end.
-        let _ = Self::refuse(self, now, token);
-    }
-
-    fn stop(&mut self, now: Instant) {
-        Self::stop(self, now);
-    }
-
-    fn unsettled(&self) -> usize {
-        self.unacknowledged()
-    }
-
-    fn owed_at_end(&self) -> bool {
-        Self::owed_at_end(self)
     }
 }
 

@@ -31,7 +31,7 @@ use super::kept::most_staged;
 use super::link_host::{LinkHost, as_machine};
 use super::staged::{MESSAGE_BYTES, Staged, to_u64};
 use crate::ingest::Landable;
-use crate::runs::{OneRun, Runs};
+use ackline_core::{OneRun, Runs};
 
 /// Messages of one channel with consecutive numbers.
 #[derive(Debug)]

@@ -180,6 +180,14 @@ pub struct Stats {
 }
 
 impl Stats {
+    /// Whether a sink, stream, duplex or request of either end is not over.
+    pub const fn has_open(&self) -> bool {
+        self.own_entities > 0
+            || self.peer_entities > 0
+            || self.own_requests > 0
+            || self.peer_requests > 0
+    }
+
     /// So many more bytes wait.
     pub(super) const fn waits_more(&mut self, bytes: usize) {
         self.waiting_bytes = self.waiting_bytes.saturating_add(bytes);

@@ -7,7 +7,7 @@ use ackline_core::{Connection, Lifecycle, Need};
 use super::Driver;
 use super::ending::Phase;
 use crate::End;
-use crate::budget::{FREE_BYTES, to_u64};
+use crate::budget::{Budget, FREE_BYTES, to_u64};
 use crate::buffer_pool::READ_BYTES;
 use crate::input::PROBE_BYTES;
 use crate::link::State;
@@ -205,6 +205,7 @@ impl<C: Connection> Driver<'_, C> {
             let end = End::Memory {
                 value,
                 limit,
+                needed: Budget::needed(value),
                 option,
                 offset: self.taken(transport),
             };

@@ -12,6 +12,8 @@ mod member;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ackline_core::AnswerRoom as _;
+
 use crate::answers::AnswerBudget;
 use books::Books;
 use member::{Member, Next};

@@ -140,6 +140,7 @@ async fn an_announcement_above_the_budget_ends_the_link_naming_the_option() {
     let End::Memory {
         value,
         limit,
+        needed,
         option,
         offset,
     } = drive.await.unwrap().end
@@ -148,6 +149,7 @@ async fn an_announcement_above_the_budget_ends_the_link_naming_the_option() {
     };
     assert_eq!(value, 4 + u64::from(u32::MAX));
     assert_eq!((limit, option), (budget.largest(), "--memory"));
+    assert_eq!(needed, Budget::needed(value));
     assert_eq!(offset, 2 * (4 + 3), "what came before it");
 }
 

@@ -4,15 +4,16 @@ use ackline::bpmux::{
     Connection, EntityKind, Error, HeldClose, Incoming, Interest, Payload, Retry, connect,
     connect_within,
 };
+use ackline_core::options::Uses;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict};
 
 use super::halves::{BpmuxSink, BpmuxStream, ready};
-use super::pending_op::{Done, PendingOp};
+use super::pending_op::PendingOp;
 use super::raised::raised;
 use super::requests::{BpmuxRequest, BpmuxResponse};
 use super::serving::BpmuxServing;
-use super::{kind_of, options};
+use super::{kind_of, made};
 use crate::dicts::{attributes, set_fields};
 use crate::loop_waker::{LoopWaker, Standing};
 use crate::outcome::polled;
@@ -45,9 +46,9 @@ pub(crate) fn bpmux_connect(
     url: String,
     options: &Bound<'_, PyDict>,
 ) -> PyResult<PendingOp> {
-    let options = options::connect(options)?;
+    let options = made(Uses::CONNECT, options)?;
     PendingOp::begin(py, async move {
-        connect(&url, options).await.map(Done::Connection)
+        connect(&url, options).await.map(BpmuxConnection::new)
     })
 }
 
@@ -62,7 +63,7 @@ pub(crate) fn bpmux_connect_within(
     wait_max: f64,
     failures: u32,
 ) -> PyResult<PendingOp> {
-    let options = options::connect(options)?;
+    let options = made(Uses::CONNECT, options)?;
     let retry = Retry {
         timeout: seconds("timeout", Some(timeout))?.unwrap_or_default(),
         wait_max: seconds("wait_max", Some(wait_max))?.unwrap_or_default(),
@@ -70,7 +71,7 @@ pub(crate) fn bpmux_connect_within(
     };
     PendingOp::begin(py, async move {
         let connected = connect_within(&url, options, retry).await;
-        connected.map(Done::Connection)
+        connected.map(BpmuxConnection::new)
     })
 }
 
@@ -96,7 +97,7 @@ impl BpmuxConnection {
         let connection = self.connection.get()?.clone();
         let payload = bytes_of(payload)?;
         PendingOp::begin(py, async move {
-            connection.request(payload).await.map(Done::Response)
+            connection.request(payload).await.map(BpmuxResponse::new)
         })
     }
 
@@ -145,16 +146,18 @@ impl BpmuxConnection {
     fn open(&self, py: Python<'_>, kind: &str, payload: &Bound<'_, PyAny>) -> PyResult<PendingOp> {
         let connection = self.connection.get()?.clone();
         let (kind, payload) = (kind_of(kind)?, bytes_of(payload)?);
-        PendingOp::begin(py, async move {
-            Ok(match kind {
-                EntityKind::Sink => Done::Sink(connection.open_sink(payload).await?),
-                EntityKind::Stream => Done::Stream(connection.open_stream(payload).await?),
-                EntityKind::Duplex => {
-                    let (sink, stream) = connection.open_duplex(payload).await?;
-                    Done::Duplex(sink, stream)
-                }
-            })
-        })
+        match kind {
+            EntityKind::Sink => PendingOp::begin(py, async move {
+                connection.open_sink(payload).await.map(BpmuxSink::new)
+            }),
+            EntityKind::Stream => PendingOp::begin(py, async move {
+                connection.open_stream(payload).await.map(BpmuxStream::new)
+            }),
+            EntityKind::Duplex => PendingOp::begin(py, async move {
+                let (sink, stream) = connection.open_duplex(payload).await?;
+                Ok((BpmuxSink::new(sink), BpmuxStream::new(stream)))
+            }),
+        }
     }
 
     /// Returns the peer's next arrival, if there is one.
@@ -210,7 +213,7 @@ impl BpmuxConnection {
         let timeout = seconds("timeout", timeout)?;
         let connection = self.connection.get()?.clone();
         PendingOp::begin(py, async move {
-            connection.shutdown(timeout).await.map(|()| Done::Nothing)
+            connection.shutdown(timeout).await.map(|()| None::<()>)
         })
     }
 

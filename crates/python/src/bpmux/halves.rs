@@ -7,7 +7,7 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyList};
 
-use super::pending_op::{Done, PendingOp};
+use super::pending_op::PendingOp;
 use super::raised::raised;
 use crate::errors;
 use crate::loop_waker::LoopWaker;
@@ -82,11 +82,6 @@ impl<T: Send + Ends> Held<T> {
             held.as_ref().map(f)
         });
         result.ok_or_else(|| errors::closed(&format!("the {} was ended here", self.what)))
-    }
-
-    /// Takes the handle, if it was not taken before.
-    pub(super) fn take(&self, py: Python<'_>) -> PyResult<Option<T>> {
-        self.end(py, |taken| taken)
     }
 
     /// Takes the handle and returns the result of `verb` on it; `None` if it was taken before.
@@ -188,7 +183,7 @@ impl BpmuxSink {
     /// Closes the sink; `None` if that was done before.
     fn close(&self, py: Python<'_>, payload: &Bound<'_, PyAny>) -> PyResult<Option<PendingOp>> {
         let payload = bytes_of(payload)?;
-        let Some(sink) = self.sink.take(py)? else {
+        let Some(sink) = self.sink.end(py, |sink| sink)? else {
             return Ok(None);
         };
         let ended = self.sink.note();
@@ -197,16 +192,14 @@ impl BpmuxSink {
             if let Err(Error::Cancelled(payload)) = &closed {
                 let _ = ended.set(payload.clone());
             }
-            closed.map(|()| Done::Nothing)
+            closed.map(|()| None::<()>)
         };
         PendingOp::begin(py, closing).map(Some)
     }
 
     /// Gives the sink up: it is closed with `dropped`.
     fn let_go(&self, py: Python<'_>) -> PyResult<()> {
-        let sink = self.sink.take(py)?;
-        py.detach(|| drop(sink));
-        Ok(())
+        self.sink.end(py, drop).map(drop)
     }
 
     /// Returns the payload that the reader cancelled the sink with.
@@ -326,15 +319,13 @@ impl BpmuxStream {
         let Some(stream) = begun.transpose().map_err(raised)? else {
             return Ok(None);
         };
-        let cancelling = async move { stream.cancel_acknowledged().await.map(|()| Done::Nothing) };
+        let cancelling = async move { stream.cancel_acknowledged().await.map(|()| None::<()>) };
         PendingOp::begin(py, cancelling).map(Some)
     }
 
     /// Gives the stream up: it is cancelled, if it has not ended.
     fn let_go(&self, py: Python<'_>) -> PyResult<()> {
-        let stream = self.stream.take(py)?;
-        py.detach(|| drop(stream));
-        Ok(())
+        self.stream.end(py, drop).map(drop)
     }
 
     #[getter]
@@ -344,19 +335,15 @@ impl BpmuxStream {
 
     /// Releases the acknowledgement of the writer's close.
     fn release_close(&self, py: Python<'_>) -> PyResult<()> {
-        let close = self.close.get()?;
-        let held = close.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(held) = held {
-            py.detach(|| drop(held));
-        }
+        let held = self.close.lock()?.take();
+        py.detach(|| drop(held));
         Ok(())
     }
 
     /// Cancels the stream with `payload` instead, if the acknowledgement is held.
     fn refuse_close(&self, py: Python<'_>, payload: &Bound<'_, PyAny>) -> PyResult<()> {
         let payload = bytes_of(payload)?;
-        let close = self.close.get()?;
-        let held = close.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let held = self.close.lock()?.take();
         if let Some(held) = held {
             py.detach(|| held.refuse(payload));
         }

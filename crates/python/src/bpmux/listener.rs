@@ -1,11 +1,12 @@
 //! A listener: hands out each connection once.
 
 use ackline::bpmux::{Listener, listen};
+use ackline_core::options::Uses;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::connection::BpmuxConnection;
-use super::options;
+use super::made;
 use super::raised::raised;
 use crate::dicts::set_fields;
 use crate::runtime::Owned;
@@ -23,7 +24,7 @@ pub(crate) struct BpmuxListener {
 impl BpmuxListener {
     #[new]
     fn new(py: Python<'_>, url: &str, options: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let options = options::listen(options)?;
+        let options = made(Uses::LISTEN, options)?;
         let listening = runtime::block_on(py, None, listen(url, options))?;
         let listener = listening
             .ok_or_else(|| errors::timeout("listening took too long"))?

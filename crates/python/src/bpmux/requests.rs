@@ -58,9 +58,7 @@ impl BpmuxResponse {
 
     /// Gives the request up, in any state.
     fn let_go(&self, py: Python<'_>) -> PyResult<()> {
-        let response = self.response.take(py)?;
-        py.detach(|| drop(response));
-        Ok(())
+        self.response.end(py, drop).map(drop)
     }
 
     /// Seconds to a pong.
@@ -97,7 +95,7 @@ impl BpmuxRequest {
 
     /// Gives the request up: it is closed with `dropped`, if it was not answered.
     fn let_go(&self, py: Python<'_>) -> PyResult<()> {
-        self.request.end(py, drop).map(|_| ())
+        self.request.end(py, drop).map(drop)
     }
 
     /// Returns the payload that the peer gave the request up with.

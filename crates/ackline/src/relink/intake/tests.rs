@@ -6,7 +6,7 @@ use ackline_relink::{LinkConfig, LinkKey};
 use bytes::BufMut as _;
 
 use super::*;
-use crate::runs::RUN_COST;
+use ackline_core::RUN_COST;
 
 const KEY: LinkKey = LinkKey {
     epoch: 1,

@@ -8,7 +8,7 @@ use ackline_relink::{ChannelId, Error, Link, SentLife, Stage};
 
 use crate::relink::interest::Wait;
 use crate::relink::receipt::{Kept, Progress, Receipt};
-use crate::wakes::Wakes;
+use ackline_core::Wakes;
 
 /// The lives of own channels. Changes here wake the waits.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl Sent {
 
     /// The next key whose waits may have come true.
     pub(super) fn poll_wake(&mut self) -> Option<u64> {
-        self.wakes.next()
+        self.wakes.pop()
     }
 
     fn begin(&mut self, channel: &ChannelId, life: SentLife) {

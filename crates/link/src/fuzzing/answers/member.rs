@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use crate::answers::{AnswerBudget, AnswerShare, AnswerUsage};
+use ackline_core::{AnswerRoom as _, AnswerUsage};
+
+use crate::answers::{AnswerBudget, AnswerShare};
 use crate::budget::to_u64;
 
 /// A link and its share of the budget.

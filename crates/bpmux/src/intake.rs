@@ -10,25 +10,26 @@
 //! It decides which messages make a run, and when a close is acknowledged, a request answered and credit
 //! given back. This end has nothing to say: every half that it could write is closed at once.
 
+mod run;
 mod sources;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ackline_bpmux::{self as machine, EntityKind, Event, Kind, Target};
 use ackline_core::{
-    Connection, ErrorKind, Lifecycle, LimitHit, Need, Payload, ProtocolError, Quota, SendQueue,
-    StallTimeouts,
+    Connection, ErrorKind, Landable, Lifecycle, LimitHit, Need, Payload, ProtocolError, Quota,
+    Runs, SendQueue, StallTimeouts,
 };
 use bytes::{Bytes, BytesMut};
 
-pub(super) use sources::Source;
+pub use run::{From, Note, Run};
+pub use sources::Source;
 use sources::{Mailbox, Open};
 
-use super::session::too_much_begun;
-use crate::ingest::Landable;
-use crate::runs::{OneRun, Runs};
+use crate::connection::count as wide;
+use crate::session::Memory;
+use crate::{self as machine, EntityKind, Event, Kind, ReceiveOptions, Target};
 
 /// Reasons of a receiver to end a connection because of its input.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -72,52 +73,6 @@ impl ErrorKind for IntakeKind {
     }
 }
 
-/// Messages of one entity, or requests, with consecutive numbers.
-#[derive(Debug)]
-pub struct Run {
-    /// The token that settles it.
-    pub(super) token: u64,
-    pub(super) source: Arc<Source>,
-    pub(super) first: u64,
-    /// None, if there is only something to tell.
-    pub(super) payloads: Vec<Payload>,
-    pub(super) bytes: usize,
-    pub(super) note: Option<Note>,
-    from: From,
-    /// Requests in it, each with its number.
-    requests: Vec<(u32, u64)>,
-}
-
-/// Something for an operator.
-#[derive(Debug)]
-pub(super) enum Note {
-    /// A sink or duplex was refused: its opening has too many bytes.
-    OpeningTooLarge { bytes: usize, limit: usize },
-    /// A close with a payload that is no count: the beginning of the payload, and the number of its bytes.
-    ClosedWith { begin: Bytes, bytes: usize },
-}
-
-/// The source of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum From {
-    Entity(Target),
-    Requests,
-    /// Something to tell.
-    Nothing,
-}
-
-impl OneRun for Run {
-    type Key = From;
-
-    fn key(&self) -> From {
-        self.from
-    }
-
-    fn size(&self) -> (usize, usize) {
-        (self.payloads.len(), self.bytes)
-    }
-}
-
 /// A run that was handed out and is not settled.
 #[derive(Debug)]
 struct Waiting {
@@ -129,15 +84,34 @@ struct Waiting {
 
 /// The configuration of an intake.
 #[derive(Debug, Clone)]
-pub(super) struct IntakeConfig {
-    pub(super) machine: machine::Config,
-    pub(super) max_opening_bytes: usize,
+pub struct IntakeConfig {
+    machine: machine::Config,
+    max_opening_bytes: usize,
     /// Bytes of incomplete input that may be held.
-    pub(super) most_incomplete: usize,
+    most_incomplete: usize,
     /// The quota that open entities are charged to.
-    pub(super) quota: Arc<Quota>,
+    quota: Arc<Quota>,
     /// The payload that a stream is opened with, at once.
-    pub(super) stream: Option<Bytes>,
+    stream: Option<Bytes>,
+}
+
+impl IntakeConfig {
+    /// The configuration of a connection of a receiver with this memory, which opens a stream at once if it has a payload
+    /// for that.
+    pub fn new(options: &ReceiveOptions, memory: Memory, stream: Option<Bytes>) -> Self {
+        Self {
+            machine: machine::Config {
+                // A consumer's commit may be long in coming: memory and the limit of entities bound them.
+                most_held_closes: u32::MAX,
+                parts: false,
+                ..options.link.machine(memory.limit)
+            },
+            max_opening_bytes: options.max_opening_bytes,
+            most_incomplete: memory.most_incomplete(),
+            quota: memory.quota,
+            stream,
+        }
+    }
 }
 
 /// A connection's machine whose messages are landed.
@@ -162,7 +136,8 @@ pub struct Intake {
 }
 
 impl Intake {
-    pub(super) fn new(now: Instant, config: IntakeConfig) -> Self {
+    /// Begins a connection.
+    pub fn new(now: Instant, config: IntakeConfig) -> Self {
         let top = Source::new("top", None, &Payload::default());
         let asked = Source::new("request", None, &Payload::default());
         let mut intake = Self {
@@ -214,7 +189,7 @@ impl Intake {
     }
 
     /// Nothing new is begun; everything open comes to its end.
-    pub(super) fn retire(&mut self) {
+    pub fn retire(&mut self) {
         // Both may have been ended before.
         let _ = self.machine.close(Target::Top, Bytes::new());
         let _ = self.machine.cancel(Target::Top, Bytes::new());
@@ -404,7 +379,7 @@ impl Intake {
     fn check(&mut self) -> Result<(), ProtocolError<IntakeKind>> {
         let (value, limit) = (wide(self.incomplete()), wide(self.most_incomplete));
         if value > limit {
-            self.fail(too_much_begun(value, limit).into());
+            self.fail(Kind::too_much_begun(value, limit).into());
         }
         self.fault.clone().map_or(Ok(()), Err)
     }
@@ -422,10 +397,6 @@ fn shown(count: &str) -> Arc<str> {
         Some(begin) if begin.len() < count.len() => format!("{begin}…").into(),
         _ => count.into(),
     }
-}
-
-fn wide(bytes: usize) -> u64 {
-    u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
 impl Landable for Intake {
@@ -589,12 +560,11 @@ const ONLY_RECEIVES: &[u8] = b"this receiver only receives";
 /// The name of the stream that a receiver opens itself: ids of its own are not the peer's.
 const OWN_STREAM: &str = "own.0";
 /// The option that limits the payload of an opening.
-pub(super) const MAX_OPENING: &str = "--max-opening-bytes";
+pub const MAX_OPENING: &str = "--max-opening-bytes";
 /// Bytes of a close's payload that are told.
 const REASON_BYTES: usize = 256;
 /// Digits of a close's count that are told.
 const COUNT_DIGITS: usize = 32;
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::disallowed_methods)]
-// a failed unwrap is a failed test, which needs some instant
+#[allow(clippy::unwrap_used, clippy::disallowed_methods)] // a test needs some instant
 mod tests;

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 /// A place in the queue.
-pub(super) type Ticket = u64;
+pub type Ticket = u64;
 
 /// The queue of one connection.
 #[derive(Debug, Default)]
@@ -15,6 +15,7 @@ pub(super) struct Beginners {
 
 impl Beginners {
     /// Whether no caller is before this one; `None` for a caller that has not waited.
+    #[inline]
     pub(super) fn may_begin(&self, ticket: Option<Ticket>) -> bool {
         let first = self.queue.front();
         first.is_none_or(|first| ticket == Some(*first))

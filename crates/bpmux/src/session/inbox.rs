@@ -1,44 +1,73 @@
 //! The taking of a session's contents: messages whole or in parts, responses, and the entities and requests
 //! that the peer begins.
 
-use ackline_bpmux::{self as machine, Target};
-use ackline_core::{LimitHit, Payload};
+use ackline_core::{AnswerRoom, LimitHit, Payload};
 use bytes::Bytes;
 
-use super::{Arrival, Serial, Session, TOP, wide};
-use crate::bpmux::MOST_AT_ONCE;
-use crate::bpmux::error::Error;
-use crate::bpmux::mailbox::{NOT_ACCEPTED, Part};
+use super::mailbox::{Mailbox, NOT_ACCEPTED};
+use super::{Arrival, Part, Serial, Session, TOP, machine, wide};
+use crate::{Error, Target, refusal};
 
-impl Session {
-    /// Adds the messages of a half that are there, up to `max` of them in all, at least one; none behind one with which
-    /// they have [`MOST_AT_ONCE`] bytes.
+/// Bytes of messages after which one call hands out no further message, 256 KiB: messages that were handed
+/// out are no longer within the listener's memory.
+pub const MOST_AT_ONCE: usize = 256 << 10;
+
+impl<A: AnswerRoom> Session<A> {
+    /// Takes the messages of a half that are there, at least one, up to `max`, and none behind one with which they have
+    /// [`MOST_AT_ONCE`] bytes; none when no more can come.
     ///
     /// # Errors
-    /// As [`next_message`](Self::next_message), for the one behind those that were added.
-    pub(in crate::bpmux) fn next_messages(
-        &mut self,
-        serial: Serial,
-        max: usize,
-        messages: &mut Vec<Payload>,
-    ) -> Result<(), Error> {
-        let mut bytes: usize = messages.iter().map(Payload::bytes).sum();
+    /// [`Error::Blocked`]: none is there yet. [`Error::TooLarge`], as of [`take_message`](Self::take_message).
+    pub fn take_messages(&mut self, serial: Serial, max: usize) -> Result<Vec<Payload>, Error> {
+        let (mut messages, mut bytes) = (Vec::new(), 0_usize);
         while messages.len() < max.max(1) && bytes < MOST_AT_ONCE {
-            let Some(message) = self.next_message(serial)? else {
-                break;
-            };
-            bytes = bytes.saturating_add(message.bytes());
-            messages.push(message);
+            match self.take_message(serial) {
+                Ok(Some(message)) => {
+                    bytes = bytes.saturating_add(message.bytes());
+                    messages.push(message);
+                }
+                // The next call tells the error.
+                Err(error) if messages.is_empty() => return Err(error),
+                Ok(None) | Err(_) => break,
+            }
         }
-        Ok(())
+        Ok(messages)
     }
 
-    /// The next message of a half, whose credit the peer gets back. Parts of one that is not whole are
-    /// put together.
-    pub(in crate::bpmux) fn next_message(
-        &mut self,
-        serial: Serial,
-    ) -> Result<Option<Payload>, Error> {
+    /// Takes the next message of a half, whose credit the peer gets back; `None` when no more can come.
+    ///
+    /// # Errors
+    /// [`Error::Blocked`]: none is there yet. [`Error::TooLarge`]: it comes in parts, and is too long to be put together.
+    pub fn take_message(&mut self, serial: Serial) -> Result<Option<Payload>, Error> {
+        let message = self.next_message(serial)?;
+        self.or_blocked(serial, message)
+    }
+
+    /// Takes the next part of a message of a half, whose credit the peer gets back; `None` when no more can come.
+    ///
+    /// # Errors
+    /// [`Error::Blocked`]: none is there yet.
+    pub fn take_part(&mut self, serial: Serial) -> Result<Option<Part>, Error> {
+        let part = self.next_part(serial);
+        self.or_blocked(serial, part)
+    }
+
+    fn or_blocked<T>(&self, serial: Serial, found: Option<T>) -> Result<Option<T>, Error> {
+        if found.is_none() && !self.has_message(serial) {
+            return Err(Error::Blocked);
+        }
+        Ok(found)
+    }
+
+    /// Whether there is a message of a half, or no more can come.
+    pub(super) fn has_message(&self, serial: Serial) -> bool {
+        let is_over = |it: &Mailbox| it.gone || it.closed.is_some() || it.acknowledged.cancel;
+        let place = self.places.get(&serial);
+        place.is_none_or(|it| !it.parts.is_empty() || is_over(it))
+    }
+
+    /// The next message of a half. Parts of one that is not whole are put together.
+    fn next_message(&mut self, serial: Serial) -> Result<Option<Payload>, Error> {
         loop {
             let Some(place) = self.places.get_mut(&serial) else {
                 return Ok(None);
@@ -85,8 +114,7 @@ impl Session {
         Some(payload)
     }
 
-    /// The next part of a message, whose credit the peer gets back.
-    pub(in crate::bpmux) fn next_part(&mut self, serial: Serial) -> Option<Part> {
+    pub(super) fn next_part(&mut self, serial: Serial) -> Option<Part> {
         let place = self.places.get_mut(&serial)?;
         if !place.begun.is_empty() {
             let payload = self.take_begun(serial)?;
@@ -99,24 +127,63 @@ impl Session {
         Some(part)
     }
 
-    /// The response to an own request.
-    pub(in crate::bpmux) fn response(&mut self, serial: Serial) -> Option<Payload> {
+    /// Takes the response to an own request, once.
+    ///
+    /// # Errors
+    /// [`Error::Blocked`]: it is not there yet. [`Error::Closed`]: the peer will not answer; [`Error::Cancelled`]: it
+    /// refused every request before this one was sent; `already_ended`: it was taken before, or given up.
+    pub fn take_response(&mut self, serial: Serial) -> Result<Payload, Error> {
+        if let Some(response) = self.response(serial) {
+            if self.places.get(&serial).is_some_and(|place| place.gone) {
+                self.leave(serial);
+            }
+            return Ok(response);
+        }
+        match self.places.get(&serial) {
+            Some(Mailbox {
+                closed: Some(payload),
+                ..
+            }) => Err(Error::Closed(payload.clone())),
+            Some(place) if !place.given_up.request => Err(if place.gone {
+                Error::Cancelled(Bytes::new())
+            } else {
+                Error::Blocked
+            }),
+            _ => Err(self.refused(refusal::ALREADY_ENDED)),
+        }
+    }
+
+    pub(super) fn response(&mut self, serial: Serial) -> Option<Payload> {
         let response = self.places.get_mut(&serial)?.response.take()?;
         self.taken(None, &response);
         Some(response)
     }
 
-    /// The next entity or request that the peer has begun. Its close is acknowledged when it comes, or now if
-    /// it has come.
-    pub(in crate::bpmux) fn arrival(&mut self) -> Option<Arrival> {
-        let arrival = self.held_arrival()?;
-        self.release_close(arrival.serial);
-        Some(arrival)
+    /// Takes the next entity or request that the peer has begun; `None` when it will begin nothing more. Its close is
+    /// acknowledged when it comes, or now if it has come.
+    ///
+    /// # Errors
+    /// [`Error::Blocked`]: nothing is there yet.
+    pub fn accept(&mut self) -> Result<Option<Arrival>, Error> {
+        let arrival = self.accept_held()?;
+        if let Some(arrival) = &arrival {
+            self.release_close(arrival.serial);
+        }
+        Ok(arrival)
     }
 
-    /// The next entity or request that the peer has begun. Its close is not acknowledged before
-    /// [`Self::release_close`].
-    pub(in crate::bpmux) fn held_arrival(&mut self) -> Option<Arrival> {
+    /// As [`accept`](Self::accept), but its close is not acknowledged before [`Self::release_close`].
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept).
+    pub fn accept_held(&mut self) -> Result<Option<Arrival>, Error> {
+        match self.held_arrival() {
+            None if !self.is_last() => Err(Error::Blocked),
+            arrival => Ok(arrival),
+        }
+    }
+
+    fn held_arrival(&mut self) -> Option<Arrival> {
         let arrival = if self.has_request_in_turn() {
             let request = self.arrivals.take_request()?;
             self.accept_request(&request);
@@ -129,7 +196,7 @@ impl Session {
     }
 
     /// Whether something that the peer has begun can be accepted now.
-    pub(in crate::bpmux) fn has_arrival(&mut self) -> bool {
+    pub(super) fn has_arrival(&mut self) -> bool {
         self.arrivals.has_opening() || self.has_request_in_turn()
     }
 
@@ -153,20 +220,20 @@ impl Session {
 
     /// Cancels everything that the peer has begun and closed and nobody has accepted: an acknowledgement would
     /// say that somebody has it.
-    pub(in crate::bpmux) fn refuse_arrivals(&mut self) {
+    pub fn refuse_arrivals(&mut self) {
         let serials: Vec<Serial> = self.arrivals.serials().collect();
         for serial in serials {
             let place = self.places.get(&serial);
             if place.is_some_and(|place| place.closed.is_some()) {
                 let payload = Bytes::from_static(NOT_ACCEPTED);
-                let _ = self.with_target(serial, |it, target| it.cancel(target, payload));
+                let _ = self.cancel(serial, payload);
                 self.release_close(serial);
             }
         }
     }
 
     /// Holds the acknowledgement of the close no longer.
-    pub(in crate::bpmux) fn release_close(&mut self, serial: Serial) {
+    pub fn release_close(&mut self, serial: Serial) {
         // It may be over, or a half that this end only writes.
         let _ = self.with_target(serial, machine::Connection::release_close);
     }
@@ -178,7 +245,7 @@ impl Session {
     }
 
     /// Whether the peer will begin nothing more.
-    pub(in crate::bpmux) fn is_last(&self) -> bool {
+    pub(super) fn is_last(&self) -> bool {
         let top = self.places.get(&TOP);
         top.is_some_and(|top| top.closed.is_some()) && self.arrivals.is_empty()
     }

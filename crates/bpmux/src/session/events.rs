@@ -1,26 +1,21 @@
 //! The events of a session's machine, sorted by the handles that they are for.
 
-use ackline_bpmux::{EntityKind, Event, Subject, Target};
-use ackline_core::Payload;
+use ackline_core::{AnswerRoom, Payload};
 use bytes::Bytes;
 
-use super::{Arrival, Session, Wait, wide};
-use crate::bpmux::mailbox::{Mailbox, Part};
+use super::handles::handles_of;
+use super::mailbox::Mailbox;
+use super::{Arrival, Part, Serial, Session, Wait, wide};
+use crate::{EntityKind, Event, Subject, Target};
 
-impl Session {
+impl<A: AnswerRoom> Session<A> {
     pub(super) fn take_one(&mut self, event: Event) {
         match event {
             Event::Opened { kind, id, payload } => {
-                let handles = if kind == EntityKind::Duplex { 2 } else { 1 };
-                self.arrived(
-                    Subject::Entity(Target::Peer(id)),
-                    handles,
-                    Some(kind),
-                    payload,
-                );
+                self.arrived(Subject::Entity(Target::Peer(id)), Some(kind), payload);
             }
             Event::Request { id, payload } => {
-                self.arrived(Subject::PeerRequest(id), 1, None, payload);
+                self.arrived(Subject::PeerRequest(id), None, payload);
             }
             Event::Message { target, payload } => self.message(target, payload, true),
             Event::Part {
@@ -32,23 +27,26 @@ impl Session {
         }
     }
 
-    /// An event of something that ends, or of an answer that was waited for.
+    /// An event of something that ends.
     fn take_end(&mut self, event: Event) {
         match event {
             Event::Closed { target, payload } => {
-                let bytes = self.ended(&payload);
-                self.note(Subject::Entity(target), true, |it| it.closed = Some(bytes));
+                self.note_closed(Subject::Entity(target), &payload);
                 if target == Target::Top {
                     self.wake(Wait::Accept);
                 }
             }
+            Event::ResponseClosed { id, payload } => {
+                self.note_closed(Subject::OwnRequest(id), &payload);
+            }
             Event::Cancelled { target, payload } => {
-                let bytes = self.ended(&payload);
-                let cancelled = |it: &mut Mailbox| it.cancelled = Some(bytes);
-                self.note(Subject::Entity(target), false, cancelled);
+                self.note_cancelled(Subject::Entity(target), &payload);
                 if target == Target::Top {
                     self.settle_all();
                 }
+            }
+            Event::RequestCancelled { id, payload } => {
+                self.note_cancelled(Subject::PeerRequest(id), &payload);
             }
             Event::ResponseSent { id } => self.touched.push(Subject::PeerRequest(id)),
             Event::Response { id, payload } => {
@@ -57,54 +55,44 @@ impl Session {
                 self.machine.consumed(Target::Top, wide(payload.bytes()));
                 self.untaken.add(payload.bytes());
                 let response = |it: &mut Mailbox| it.response = Some(payload);
-                self.note(Subject::OwnRequest(id), true, response);
+                self.note(Subject::OwnRequest(id), Wait::Read, response);
             }
-            Event::ResponseClosed { id, payload } => {
-                let bytes = self.ended(&payload);
-                self.note(Subject::OwnRequest(id), true, |it| it.closed = Some(bytes));
-            }
-            Event::RequestCancelled { id, payload } => {
-                let bytes = self.ended(&payload);
-                let cancelled = |it: &mut Mailbox| it.cancelled = Some(bytes);
-                self.note(Subject::PeerRequest(id), false, cancelled);
-            }
+            event => self.take_answer(&event),
+        }
+    }
+
+    /// An event of an answer that was waited for.
+    fn take_answer(&mut self, event: &Event) {
+        let close = |it: &mut Mailbox| it.acknowledged.close = true;
+        let cancel = |it: &mut Mailbox| it.acknowledged.cancel = true;
+        match *event {
             Event::CloseAcknowledged { target } => {
-                let told = |it: &mut Mailbox| it.acknowledged.close = true;
-                self.note(Subject::Entity(target), false, told);
-            }
-            Event::CancelAcknowledged { target } => {
-                let told = |it: &mut Mailbox| it.acknowledged.cancel = true;
-                self.note(Subject::Entity(target), true, told);
-            }
-            Event::RequestCancelAcknowledged { id } => {
-                let told = |it: &mut Mailbox| it.acknowledged.cancel = true;
-                self.note(Subject::OwnRequest(id), true, told);
+                self.note(Subject::Entity(target), Wait::Write, close);
             }
             Event::ResponseCloseAcknowledged { id } => {
-                let told = |it: &mut Mailbox| it.acknowledged.close = true;
-                self.note(Subject::PeerRequest(id), false, told);
+                self.note(Subject::PeerRequest(id), Wait::Write, close);
             }
-            Event::Pong { target } => self.ponged(Subject::Entity(target)),
-            Event::RequestPong { id } => self.ponged(Subject::OwnRequest(id)),
-            Event::Room { target } => self.note(Subject::Entity(target), false, |_| ()),
+            Event::CancelAcknowledged { target } => {
+                self.note(Subject::Entity(target), Wait::Read, cancel);
+            }
+            Event::RequestCancelAcknowledged { id } => {
+                self.note(Subject::OwnRequest(id), Wait::Read, cancel);
+            }
+            Event::Pong { target } => self.note_pong(Subject::Entity(target)),
+            Event::RequestPong { id } => self.note_pong(Subject::OwnRequest(id)),
+            Event::Room { target } => self.note(Subject::Entity(target), Wait::Write, |_| ()),
             Event::Open { id } => {
                 let target = Target::Own(id);
                 self.release_own(id);
-                self.note(Subject::Entity(target), false, |_| ());
+                self.note(Subject::Entity(target), Wait::Write, |_| ());
                 self.end_given_up(target);
             }
             _ => {}
         }
     }
 
-    fn arrived(
-        &mut self,
-        subject: Subject,
-        handles: u8,
-        kind: Option<EntityKind>,
-        payload: Payload,
-    ) {
-        let serial = self.begin(subject, handles);
+    fn arrived(&mut self, subject: Subject, kind: Option<EntityKind>, payload: Payload) {
+        let serial = self.begin(subject, kind.map_or(1, handles_of));
         self.untaken.add(payload.bytes());
         self.arrivals.push(Arrival {
             kind,
@@ -131,6 +119,16 @@ impl Session {
         }
     }
 
+    fn note_closed(&mut self, subject: Subject, payload: &Payload) {
+        let bytes = self.ended(payload);
+        self.note(subject, Wait::Read, |it| it.closed = Some(bytes));
+    }
+
+    fn note_cancelled(&mut self, subject: Subject, payload: &Payload) {
+        let bytes = self.ended(payload);
+        self.note(subject, Wait::Write, |it| it.cancelled = Some(bytes));
+    }
+
     /// The payload of an end: kept as long as its handle, counted as taken.
     fn ended(&mut self, payload: &Payload) -> Bytes {
         let bytes = payload.to_bytes();
@@ -139,30 +137,31 @@ impl Session {
     }
 
     /// Notes a change of a mailbox, and wakes the waits for its input or for its output.
-    fn note(&mut self, subject: Subject, is_read: bool, change: impl FnOnce(&mut Mailbox)) {
-        let Some(serial) = self.live.get(&subject).copied() else {
+    fn note(
+        &mut self,
+        subject: Subject,
+        wait: fn(Serial) -> Wait,
+        change: impl FnOnce(&mut Mailbox),
+    ) {
+        let Some((serial, place)) = self.live_place(subject) else {
             return;
         };
-        if let Some(place) = self.places.get_mut(&serial) {
-            change(place);
-        }
-        let wait = if is_read {
-            Wait::Read(serial)
-        } else {
-            Wait::Write(serial)
-        };
-        self.wake(wait);
+        change(place);
+        self.wake(wait(serial));
         self.touched.push(subject);
     }
 
-    fn ponged(&mut self, subject: Subject) {
-        let Some(serial) = self.live.get(&subject).copied() else {
-            return;
-        };
-        if let Some(place) = self.places.get_mut(&serial) {
+    /// The place that stands for a subject, with its number.
+    fn live_place(&mut self, subject: Subject) -> Option<(Serial, &mut Mailbox)> {
+        let serial = *self.live.get(&subject)?;
+        Some((serial, self.places.get_mut(&serial)?))
+    }
+
+    fn note_pong(&mut self, subject: Subject) {
+        if let Some((serial, place)) = self.live_place(subject) {
             place.pongs = place.pongs.wrapping_add(1);
+            self.wake(Wait::Pong(serial));
         }
-        self.wake(Wait::Pong(serial));
     }
 
     /// Marks every live subject as touched: an opening or a request that waited when the peer cancelled the

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
 /// Messages with consecutive numbers that become one block.
-pub(crate) trait OneRun {
+pub trait OneRun {
     /// The source of its messages.
     type Key: Clone + Eq + Hash;
 
@@ -18,7 +18,7 @@ pub(crate) trait OneRun {
 
 /// The runs of a machine; `W` is kept of each that was taken.
 #[derive(Debug)]
-pub(crate) struct Runs<R: OneRun, W> {
+pub struct Runs<R: OneRun, W> {
     ready: VecDeque<R>,
     /// Payload bytes in them.
     ready_bytes: usize,
@@ -54,7 +54,7 @@ impl<R: OneRun, W> Default for Runs<R, W> {
 
 impl<R: OneRun, W> Runs<R, W> {
     /// The last run of a source, if it is not taken and may grow.
-    pub(crate) fn last(&mut self, key: &R::Key) -> Option<&mut R> {
+    pub fn last(&mut self, key: &R::Key) -> Option<&mut R> {
         let number = *self.last.get(key)?;
         let at = usize::try_from(number.checked_sub(self.taken)?).ok()?;
         let run = self.ready.get_mut(at)?;
@@ -63,22 +63,22 @@ impl<R: OneRun, W> Runs<R, W> {
     }
 
     /// A new run, behind all others. Its messages are [charged](Self::charge) apart.
-    pub(crate) fn push(&mut self, run: R) {
-        let number = self.taken.saturating_add(self.ready.len() as u64);
+    pub fn push(&mut self, run: R) {
+        let number = self.taken.saturating_add(to_u64(self.ready.len()));
         self.last.insert(run.key(), number);
         self.extra = self.extra.saturating_add(RUN_COST);
         self.ready.push_back(run);
     }
 
     /// So many messages, of so many payload bytes, became part of runs.
-    pub(crate) fn charge(&mut self, messages: usize, bytes: usize) {
+    pub fn charge(&mut self, messages: usize, bytes: usize) {
         let beside = messages.saturating_mul(MESSAGE_BYTES);
         self.extra = self.extra.saturating_add(beside);
         self.ready_bytes = self.ready_bytes.saturating_add(bytes);
     }
 
     /// Takes the first run, with its token, and keeps of it the value that `keep` returns.
-    pub(crate) fn take(&mut self, keep: impl FnOnce(&mut R) -> W) -> Option<(u64, R)> {
+    pub fn take(&mut self, keep: impl FnOnce(&mut R) -> W) -> Option<(u64, R)> {
         let mut run = self.ready.pop_front()?;
         let token = self.taken;
         self.taken = token.saturating_add(1);
@@ -98,41 +98,45 @@ impl<R: OneRun, W> Runs<R, W> {
     }
 
     /// The run is durable and still to be settled: nothing is charged beside its payloads any more.
-    pub(crate) fn landed(&mut self, token: u64) -> Option<&mut W> {
+    pub fn landed(&mut self, token: u64) -> Option<&mut W> {
         let run = self.waiting.get_mut(&token)?;
         self.extra = self.extra.saturating_sub(std::mem::take(&mut run.extra));
         Some(&mut run.kept)
     }
 
     /// The run is settled, once.
-    pub(crate) fn settle(&mut self, token: u64) -> Option<W> {
+    pub fn settle(&mut self, token: u64) -> Option<W> {
         let run = self.waiting.remove(&token)?;
         self.extra = self.extra.saturating_sub(run.extra);
         Some(run.kept)
     }
 
     /// Runs that are not settled, taken or not.
-    pub(crate) fn unsettled(&self) -> usize {
+    pub fn unsettled(&self) -> usize {
         self.ready.len().saturating_add(self.waiting.len())
     }
 
     /// Whether runs must be taken before more input is looked at.
-    pub(crate) fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         self.ready.len() >= READY_RUNS || self.ready_bytes >= READY_BYTES
     }
 
     /// Bytes that are charged for runs and messages beside the payloads.
-    pub(crate) const fn extra(&self) -> usize {
+    pub const fn extra(&self) -> usize {
         self.extra
     }
 }
 
+fn to_u64(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}
+
 /// The cost of a run beside its messages, about.
-pub(crate) const RUN_COST: usize = 256;
+pub const RUN_COST: usize = 256;
 /// The cost of a message beside its payload, about.
 const MESSAGE_BYTES: usize = 64;
 /// A run is cut here at the latest.
-pub(crate) const RUN_MESSAGES: usize = 65_536;
+pub const RUN_MESSAGES: usize = 65_536;
 const RUN_BYTES: usize = 4 << 20;
 /// Runs, and bytes in them, that may wait to be taken before input stays where it is.
 const READY_RUNS: usize = 1_024;

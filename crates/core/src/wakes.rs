@@ -1,23 +1,25 @@
 //! The keys of waits that a session has found to look again, until its link takes them
-//! ([`Connection::poll_wake`](ackline_core::Connection::poll_wake)).
+//! ([`Connection::poll_wake`](crate::Connection::poll_wake)).
 
 use std::collections::VecDeque;
 
 /// Keys whose waits may have come true.
 #[derive(Debug, Default)]
-pub(crate) struct Wakes(VecDeque<u64>);
+pub struct Wakes(VecDeque<u64>);
 
 impl Wakes {
-    /// The waits of this key may have come true.
-    pub(crate) fn wake(&mut self, key: u64) {
+    /// Notes that the waits of this key may have come true.
+    #[inline]
+    pub fn wake(&mut self, key: u64) {
         // Many messages for one reader come at once.
         if self.0.back() != Some(&key) {
             self.0.push_back(key);
         }
     }
 
-    /// The next key.
-    pub(crate) fn next(&mut self) -> Option<u64> {
+    /// Takes the next key.
+    #[inline]
+    pub fn pop(&mut self) -> Option<u64> {
         self.0.pop_front()
     }
 }
@@ -32,7 +34,7 @@ mod tests {
         for key in [3, 3, 1, 3] {
             wakes.wake(key);
         }
-        let keys: Vec<u64> = std::iter::from_fn(|| wakes.next()).collect();
+        let keys: Vec<u64> = std::iter::from_fn(|| wakes.pop()).collect();
         assert_eq!(keys, [3, 1, 3]);
     }
 }

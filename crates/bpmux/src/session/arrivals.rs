@@ -2,18 +2,20 @@
 
 use std::collections::VecDeque;
 
-use ackline_bpmux::EntityKind;
 use ackline_core::Payload;
 
 use super::Serial;
+use crate::EntityKind;
 
-/// One of them.
+/// An entity or a request that the peer has begun.
 #[derive(Debug)]
-pub(in crate::bpmux) struct Arrival {
+pub struct Arrival {
     /// The kind of an entity; none of a request.
-    pub(in crate::bpmux) kind: Option<EntityKind>,
-    pub(in crate::bpmux) serial: Serial,
-    pub(in crate::bpmux) payload: Payload,
+    pub kind: Option<EntityKind>,
+    /// The number of its place.
+    pub serial: Serial,
+    /// Its first payload.
+    pub payload: Payload,
 }
 
 /// All of them. Later ones have larger serials.

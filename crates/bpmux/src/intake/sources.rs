@@ -3,18 +3,17 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ackline_bpmux::Target;
 use ackline_core::Payload;
 
-/// Attributes of a block.
-type Attributes = Vec<(Arc<str>, Arc<str>)>;
+use crate::Target;
 
 /// A source of messages, as the rows of these messages name it.
 #[derive(Debug)]
-pub(in crate::bpmux) struct Source {
-    /// Nothing for the top-level and for requests.
-    pub(in crate::bpmux) stream: Option<Arc<str>>,
-    pub(in crate::bpmux) attributes: Attributes,
+pub struct Source {
+    /// The name of the entity; nothing for the top-level and for requests.
+    pub stream: Option<Arc<str>>,
+    /// The attributes of its rows.
+    pub attributes: Vec<(Arc<str>, Arc<str>)>,
 }
 
 impl Source {

@@ -3,10 +3,9 @@
 use std::io;
 use std::sync::Arc;
 
-use ackline_core::{ErrorKind, ProtocolError};
+use crate::{ErrorKind, ProtocolError};
 
-/// The reason a link has ended: returned by [`Link::drive`](crate::Link::drive) and by every later
-/// wait.
+/// The reason a link has ended: returned by its driver and by every later wait.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum End<K: ErrorKind> {
@@ -22,20 +21,21 @@ pub enum End<K: ErrorKind> {
     /// The transport failed.
     #[error("the transport failed: {0}")]
     Io(Arc<io::Error>),
-    /// The peer did not end within [`CLOSE_DEADLINE`](crate::CLOSE_DEADLINE) of our end.
+    /// The peer did not end in time after our end.
     #[error("the peer did not close in time")]
     CloseDeadline,
     /// The peer announced more than the memory budget can ever admit.
     #[error(
-        "{value} bytes announced, {limit} can be admitted at the most: {} bytes of {option} are needed, or \
-         shorter windows",
-        crate::Budget::needed(*value)
+        "{value} bytes announced, {limit} can be admitted at the most: {needed} bytes of {option} are needed, or \
+         shorter windows"
     )]
     Memory {
         /// Bytes announced.
         value: u64,
         /// Bytes that can always be admitted, inclusive.
         limit: u64,
+        /// The smallest value of the option that admits the announced bytes.
+        needed: u64,
         /// The option that changes the limit.
         option: &'static str,
         /// Bytes received on this transport before the announcing frame.
@@ -72,19 +72,16 @@ pub enum End<K: ErrorKind> {
         /// The option that changes it.
         option: Option<&'static str>,
     },
-    /// [`Link::abort`](crate::Link::abort) was called.
+    /// The application ended the link at once.
     #[error("the link was aborted")]
     Aborted,
     /// This machine's part is complete and written: another machine continues on the transport.
     #[error("the transport continues with another machine")]
     Handover,
-    /// A newer `drive` of the same link has taken over.
+    /// A newer driver of the same link has taken over.
     #[error("another transport has taken over")]
     Replaced,
-    /// The future of `drive` was dropped before its end.
+    /// The driver was dropped before the link's end.
     #[error("nothing drives the link any more")]
     Dropped,
 }
-
-/// The error of a wait on an ended link.
-pub type LinkError<K> = End<K>;

@@ -2,7 +2,7 @@
 //!
 //! A peer that asks and gives no credit, or does not read, makes responses pile up. Their bytes, and those of
 //! requests that were accepted and are not answered yet, are charged to an eighth of the memory, beside it
-//! ([`AnswerShare`]). While there is no room for one more request it is not handed out; openings are. Of all connections
+//! ([`AnswerRoom`]). While there is no room for one more request it is not handed out; openings are. Of all connections
 //! one at a time may have a request handed out although there is no room.
 //!
 //! ```text
@@ -13,19 +13,17 @@
 //!     others are shut, and it takes its responses too slowly
 //! ```
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ackline_bpmux::{Kind, Waiting};
-use ackline_link::{AnswerBudget, AnswerShare, AnswerUsage};
-use tokio::sync::Notify;
+use ackline_core::{AnswerRoom, AnswerUsage};
 
 use super::wide;
+use crate::{Kind, Waiting};
 
 /// The charge of one connection.
 #[derive(Debug)]
-pub(super) struct Answers {
-    share: AnswerShare,
+pub(super) struct Answers<A> {
+    share: A,
     /// Bytes of accepted requests that are not answered.
     accepted: u64,
     /// Bytes of all responses at the last look.
@@ -36,10 +34,10 @@ pub(super) struct Answers {
     stalled: Option<(Waiting, Instant)>,
 }
 
-impl Answers {
-    pub(super) fn new(room: &Arc<AnswerBudget>) -> Self {
+impl<A: AnswerRoom> Answers<A> {
+    pub(super) const fn new(share: A) -> Self {
         Self {
-            share: room.share(),
+            share,
             accepted: 0,
             given: 0,
             is_shut: false,
@@ -47,9 +45,8 @@ impl Answers {
         }
     }
 
-    /// Names the sender of the connection, and the driver that is woken when others have made room.
-    pub(super) fn attach(&mut self, sender: &Arc<str>, wake: Arc<Notify>) {
-        self.share.attach(sender, wake);
+    pub(super) const fn room(&mut self) -> &mut A {
+        &mut self.share
     }
 
     /// Whether a request of so many bytes may be handed out; if not, it waits itself.
@@ -132,15 +129,15 @@ impl Answers {
 const MOST_STALLED: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, clippy::disallowed_methods)] // a test needs some instant
 mod tests {
-    use ackline_bpmux::{self as machine, Config, CreditPolicy, Event};
     use ackline_core::{Connection as _, ErrorKind as _, SendQueue};
-    use ackline_link::Budget;
+    use ackline_link::{AnswerShare, Budget};
     use bytes::{Buf as _, Bytes, BytesMut};
 
-    use super::super::{Arrival, Session};
+    use super::super::{Arrival, Memory, Session};
     use super::*;
-    use crate::bpmux::LinkOptions;
+    use crate::{self as machine, Config, CreditPolicy, Event, LinkOptions};
 
     const RESPONSE: usize = 32 << 10;
 
@@ -148,7 +145,7 @@ mod tests {
     struct Pair {
         now: Instant,
         asking: machine::Connection,
-        answering: Session,
+        answering: Session<AnswerShare>,
         answers: usize,
         response: usize,
     }
@@ -172,7 +169,7 @@ mod tests {
             Self {
                 now,
                 asking: machine::Connection::new(now, config),
-                answering: Session::new(now, &options, budget),
+                answering: Session::new(now, &options, memory(budget), budget.answers().share()),
                 answers: 0,
                 response: RESPONSE,
             }
@@ -210,10 +207,15 @@ mod tests {
             }
         }
 
+        /// Takes the next request or opening that is handed out.
+        fn arrival(&mut self) -> Option<Arrival> {
+            self.answering.accept().unwrap_or_default()
+        }
+
         /// Answers all that is handed out; how many.
         fn answer(&mut self) -> usize {
             let mut count = 0;
-            while let Some(request) = self.answering.arrival() {
+            while let Some(request) = self.arrival() {
                 self.respond(&request);
                 self.pass();
                 count += 1;
@@ -225,15 +227,22 @@ mod tests {
             let response = Bytes::from(vec![7; self.response]);
             let responded = self
                 .answering
-                .with_request(request.serial, |it, id| it.respond(id, response));
+                .answer(request.serial, |it, id| it.respond(id, response));
             responded.unwrap();
-            self.answering.leave(request.serial);
         }
 
         fn grant(&mut self, bytes: usize) {
             let top = machine::Target::Top;
             self.asking.grant_credit(top, wide(bytes)).unwrap();
             self.pass();
+        }
+    }
+
+    fn memory(budget: &Budget) -> Memory {
+        Memory {
+            limit: budget.limit(),
+            largest: budget.largest(),
+            quota: budget.quota(),
         }
     }
 
@@ -272,7 +281,7 @@ mod tests {
             .open(machine::EntityKind::Sink, id, Bytes::new())
             .unwrap();
         pair.pass();
-        let opened = pair.answering.arrival().unwrap();
+        let opened = pair.arrival().unwrap();
         assert_eq!(
             (opened.kind, pair.answering.has_arrival()),
             (Some(machine::EntityKind::Sink), false)
@@ -331,10 +340,7 @@ mod tests {
         let mut pairs = hogs(&budget, 100);
         let mut kept = 0;
         // Requests that are handed out at once are bounded as well.
-        let requests: Vec<_> = pairs
-            .iter_mut()
-            .map(|pair| pair.answering.arrival())
-            .collect();
+        let requests: Vec<_> = pairs.iter_mut().map(Pair::arrival).collect();
         for (pair, request) in pairs.iter_mut().zip(requests) {
             if let Some(request) = request {
                 pair.respond(&request);
@@ -413,7 +419,7 @@ mod tests {
                 pair.now += Duration::from_secs(1);
                 pair.pass();
                 // Nobody answers.
-                at_work += usize::from(pair.answering.arrival().is_some());
+                at_work += usize::from(pair.arrival().is_some());
             }
         }
         assert_eq!(at_work, 80);
@@ -422,7 +428,7 @@ mod tests {
     #[test]
     fn an_accepted_request_counts_until_it_is_answered_or_let_go() {
         let budget = budget();
-        let (mut answers, now) = (Answers::new(&budget.answers()), Instant::now());
+        let (mut answers, now) = (Answers::new(budget.answers().share()), Instant::now());
         let none = Waiting::default();
         assert!(answers.may_accept(now, 900 << 10, true), "the only one");
         answers.accept(900 << 10);

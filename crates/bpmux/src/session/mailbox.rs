@@ -1,10 +1,11 @@
-//! The mailbox of one entity or request: a session keeps it for the holders of the handles.
+//! The mailbox of one entity or request: a session keeps it for the holders of its handles.
 
 use std::collections::VecDeque;
 
-use ackline_bpmux::{Subject, Target};
 use ackline_core::Payload;
 use bytes::Bytes;
+
+use crate::{Subject, Target};
 
 /// The payload that ends a sink, or a request of the peer's, whose handle was dropped.
 pub(super) const DROPPED: &[u8] = b"dropped";
@@ -12,7 +13,7 @@ pub(super) const DROPPED: &[u8] = b"dropped";
 /// The payload that cancels an entity that the peer has begun and closed.
 pub(super) const NOT_ACCEPTED: &[u8] = b"not accepted";
 
-/// A piece of a message; without [`Config::parts`](super::Config::parts) all of it.
+/// A piece of a message; without [`Config::parts`](crate::Config::parts) all of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
     /// Its bytes.
@@ -51,11 +52,13 @@ pub(super) struct Acknowledged {
     pub(super) cancel: bool,
 }
 
-/// Halves that nobody writes or reads any more, of an entity that is not open yet: ended once it is.
+/// Halves that nobody writes or reads any more, of an entity that is not open yet: ended once it is. Or a request that was
+/// cancelled here.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct GivenUp {
     pub(super) sink: bool,
     pub(super) stream: bool,
+    pub(super) request: bool,
 }
 
 impl Mailbox {
@@ -76,7 +79,13 @@ impl Mailbox {
         }
     }
 
+    /// Whether the half that this end reads was read to its end.
+    pub(super) fn is_read_out(&self) -> bool {
+        self.closed.is_some() && self.parts.is_empty() && self.begun.is_empty()
+    }
+
     /// Where it is read, unless it is over.
+    #[inline]
     pub(super) const fn read_target(&self) -> Option<Target> {
         match self.subject {
             Subject::Entity(target) if !self.gone => Some(target),

@@ -1,12 +1,12 @@
-//! Errors of a connection.
+//! Errors of calls on a connection.
 
 use std::sync::Arc;
 
-use ackline_bpmux::Kind;
 use ackline_core::options::OptionError;
-use ackline_core::{ErrorKind as _, LimitHit, UsageError};
-use ackline_link::End;
+use ackline_core::{End, ErrorKind as _, LimitHit, UsageError};
 use bytes::Bytes;
+
+use crate::Kind;
 
 /// Why a call failed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -39,7 +39,7 @@ pub enum Error {
     Url(Arc<str>),
     /// An option is wrong.
     #[error(transparent)]
-    Option(OptionError),
+    Option(#[from] OptionError),
     /// An option or file of TLS cannot be used.
     #[error("{message}")]
     Tls {
@@ -84,7 +84,8 @@ impl Error {
         }
     }
 
-    pub(crate) fn url(error: impl std::fmt::Display) -> Self {
+    /// The error of a wrong URL.
+    pub fn url(error: impl std::fmt::Display) -> Self {
         Self::Url(error.to_string().into())
     }
 }
@@ -92,6 +93,20 @@ impl Error {
 impl From<End<Kind>> for Error {
     fn from(end: End<Kind>) -> Self {
         Self::Ended(end)
+    }
+}
+
+/// The errors of byte streams over a half.
+impl From<Error> for std::io::Error {
+    fn from(error: Error) -> Self {
+        use std::io::ErrorKind;
+        let kind = match error {
+            Error::Cancelled(_) => ErrorKind::BrokenPipe,
+            Error::Blocked => ErrorKind::WouldBlock,
+            Error::Ended(_) => ErrorKind::ConnectionAborted,
+            _ => ErrorKind::Other,
+        };
+        Self::new(kind, error)
     }
 }
 

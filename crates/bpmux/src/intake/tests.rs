@@ -1,11 +1,10 @@
 use std::time::Duration;
 
-use ackline_bpmux::{Config, Connection as Machine, CreditPolicy, EntityKind, Subject};
-use ackline_core::LimitHit;
+use ackline_core::{LimitHit, RUN_MESSAGES};
 use bytes::BufMut as _;
 
 use super::*;
-use crate::runs::RUN_MESSAGES;
+use crate::{Config, Connection as Machine, CreditPolicy, EntityKind, Subject};
 
 const SINK: Target = Target::Own(1);
 
