@@ -525,25 +525,19 @@ impl Ledger {
         if let Some(turn) = sender.turn.take() {
             self.queue.heads.remove(&(turn, Arc::clone(name)));
         }
-        if let Some((position, id)) = first {
-            let turn = self.turn_of(name, position, id);
-            self.queue.heads.insert((turn, Arc::clone(name)));
-            if let Some(sender) = self.senders.get_mut(name) {
-                sender.turn = Some(turn);
-            }
-        }
-    }
-
-    /// The turn of a sender's link that is the first to wait.
-    fn turn_of(&self, name: &Arc<str>, position: u64, id: u64) -> Turn {
-        let (sender, link) = (&self.senders[name], self.link(id));
+        let Some((position, id)) = first else {
+            return;
+        };
+        let link = &self.links[&id];
         let wants = link.waits.map_or(0, |waits| waits.wants);
         let others = sender.charge.saturating_sub(link.charge);
         let mark = self.turns.mark(sender.mark, sender.charge);
-        Turn {
+        let turn = Turn {
             at: self.turns.turn(mark, others.saturating_add(wants)),
             position,
-        }
+        };
+        sender.turn = Some(turn);
+        self.queue.heads.insert((turn, Arc::clone(name)));
     }
 
     fn link(&self, id: u64) -> &Account {

@@ -61,6 +61,9 @@ impl Turns {
     /// The virtual time of a sender that has held `charge` bytes since its charge changed.
     pub(super) fn mark(&self, last: Mark, charge: u64) -> Mark {
         let passed = self.waited.saturating_sub(last.waited);
+        if passed == 0 {
+            return last;
+        }
         let begun = last.at.max(product(last.waited, self.pace));
         let at = begun.saturating_add(product(passed, charge));
         Mark {
@@ -105,7 +108,8 @@ impl Turns {
 }
 
 fn product(nanoseconds: u64, bytes: u64) -> Virtual {
-    Virtual::from(nanoseconds) * Virtual::from(bytes)
+    // Two numbers of 64 bits have a product of 128.
+    Virtual::from(nanoseconds).wrapping_mul(Virtual::from(bytes))
 }
 
 /// The part of its share, one of so many, that a sender may hold for ever without being late. With
