@@ -5,7 +5,7 @@
 //! its charge is back to 0. So even if half-read windows fill the shared part, one link can complete
 //! its window, settle it and pass the lane on. The next sender is the one that has held the least
 //! memory lately, and the next link is the one of it that has waited longest. A link that has waited
-//! is granted up to 256 KiB with its request, so that others do not take the rest of a small window.
+//! is granted up to 512 KiB with its request, so that others do not take the rest of a small window.
 //! While other links wait, a link that holds a complete frame or window gets no more before that is
 //! settled: busy links take turns, each with one window or with the bytes that were in flight.
 //!

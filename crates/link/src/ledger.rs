@@ -31,7 +31,7 @@ const DEPARTED_PART: u64 = 4;
 
 /// The most bytes that a link is granted at once after it has waited, if it asks for fewer: enough
 /// for most windows, and so few that many links must wait before they hold much by this.
-const TURN: u64 = 256 << 10;
+const TURN: u64 = 512 << 10;
 
 /// These are at most a sixteenth of its share.
 const TURN_PART: u64 = 16;
@@ -285,7 +285,11 @@ impl Ledger {
         self.link_mut(id).is_used = held > 0;
         // Granted bytes that are not yet held still belong to the link.
         if !is_over && !self.is_crowded() && planned <= charge.max(held) {
-            let keeps = if is_complete { 0 } else { charge };
+            let keeps = if is_complete || planned == 0 {
+                0
+            } else {
+                charge
+            };
             self.settle(id, planned.max(keeps));
             return true;
         }

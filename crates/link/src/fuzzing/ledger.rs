@@ -71,7 +71,7 @@ impl Size {
             limit,
             lane,
             most_of_sender,
-            turn: (most_of_sender / 16).min(1 << 18),
+            turn: (most_of_sender / 16).min(1 << 19),
         }
     }
 

@@ -99,6 +99,8 @@ fn a_link_that_has_waited_is_granted_a_sixteenth_of_its_share_at_once() {
         10,
         "as many as are left of its share"
     );
+    assert!(ledger.ask(second, 0, 0, false));
+    assert_eq!(ledger.charge(second), 0, "it needs none now");
 }
 
 #[test]
