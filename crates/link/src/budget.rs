@@ -1,12 +1,13 @@
 //! One memory budget for all links of a process.
 //!
-//! Each link holds [`FREE_BYTES`] free of charge. A larger need is granted whole, in the order of
-//! the requests, out of the shared three quarters; the last quarter is a *lane* that one link at a
-//! time, the one that has waited longest, may use until its charge is back to 0. So even if
-//! half-read windows fill the shared part, one link can complete its window, settle it and pass the
-//! lane on. While other links wait, a link that holds a complete frame or window gets no more
-//! before that is settled, and it waits behind them: busy links take turns, each with one window or
-//! with the bytes that were in flight.
+//! Each link holds [`FREE_BYTES`] free of charge. A larger need is granted whole out of the shared
+//! three quarters; the last quarter is a *lane* that one link at a time, the next one, may use until
+//! its charge is back to 0. So even if half-read windows fill the shared part, one link can complete
+//! its window, settle it and pass the lane on. The next sender is the one that has held the least
+//! memory lately, and the next link is the one of it that has waited longest. A link that has waited
+//! is granted up to 512 KiB with its request, so that others do not take the rest of a small window.
+//! While other links wait, a link that holds a complete frame or window gets no more before that is
+//! settled: busy links take turns, each with one window or with the bytes that were in flight.
 //!
 //! Nobody on this side can settle messages that their senders have not decided on, so they must not
 //! make other links wait: they are charged to the shared part, up to half of the budget for all
@@ -23,6 +24,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use ackline_core::Quota;
 use tokio::sync::{Notify, watch};
@@ -30,6 +32,7 @@ use tokio::sync::{Notify, watch};
 use crate::answers::AnswerBudget;
 use crate::buffer_pool::{BufferPool, MOST_BYTES, POOL, PoolHandle};
 use crate::ledger::{LANE_PART, Ledger, UNDECIDED_PART};
+use crate::link::now;
 use crate::progress::Fairness;
 
 /// Bytes that every link may hold without asking.
@@ -52,10 +55,17 @@ struct Inner {
     /// A copy of [`Ledger::is_crowded`] that is read without the lock.
     is_crowded: AtomicBool,
     fairness: Fairness,
+    clock: Clock,
     waiting: watch::Sender<usize>,
     quota: Arc<Quota>,
     answers: Arc<AnswerBudget>,
     pool: &'static BufferPool,
+}
+
+/// The clock of a budget, and when it began.
+struct Clock {
+    now: fn() -> Instant,
+    begun: Instant,
 }
 
 struct State {
@@ -72,16 +82,26 @@ impl Budget {
 
     /// A budget of `bytes` above the free 64 KiB of each link, all of it for any sender and at any pace.
     pub fn new(bytes: u64) -> Self {
-        Self::with_pool(bytes, Fairness::NONE, &POOL)
+        Self::fair(bytes, Fairness::NONE)
     }
 
     /// As [`new`](Self::new), for many senders: the links of one sender have a share of the shared
     /// part (and one of them may have the lane), and slow ones are ended while others wait.
     pub fn fair(bytes: u64, fairness: Fairness) -> Self {
-        Self::with_pool(bytes, fairness, &POOL)
+        Self::with_parts(bytes, fairness, &POOL, now)
     }
 
-    fn with_pool(bytes: u64, fairness: Fairness, pool: &'static BufferPool) -> Self {
+    /// As [`fair`](Self::fair), by another clock.
+    pub(crate) fn timed(bytes: u64, fairness: Fairness, now: fn() -> Instant) -> Self {
+        Self::with_parts(bytes, fairness, &POOL, now)
+    }
+
+    fn with_parts(
+        bytes: u64,
+        fairness: Fairness,
+        pool: &'static BufferPool,
+        now: fn() -> Instant,
+    ) -> Self {
         let state = State {
             ledger: Ledger::new(bytes, &fairness),
             wakes: HashMap::new(),
@@ -92,6 +112,7 @@ impl Budget {
                 state: Mutex::new(state),
                 is_crowded: AtomicBool::new(false),
                 fairness,
+                clock: Clock { now, begun: now() },
                 waiting: watch::Sender::new(0),
                 quota: Arc::new(Quota::new(bytes / QUOTA_PART)),
                 answers: Arc::new(AnswerBudget::new(bytes / ANSWERS_PART)),
@@ -185,7 +206,9 @@ impl Budget {
 
     fn change<R>(&self, f: impl FnOnce(&mut Ledger) -> R) -> R {
         let mut state = self.state();
-        let result = f(&mut state.ledger);
+        let Clock { now, begun } = &self.inner.clock;
+        let passed = now().saturating_duration_since(*begun);
+        let result = f(state.ledger.at(passed));
         for id in state.ledger.take_woken() {
             if let Some(wake) = state.wakes.get(&id) {
                 wake.notify_one();

@@ -1,17 +1,24 @@
 //! The rules of the [`Budget`](crate::Budget): how much each link may hold, and which link is next.
-//! No lock, no waking and no clock: [`Ledger::take_woken`] names the links whose requests a change
-//! has granted.
+//! No lock, no waking and no clock: [`Ledger::at`] sets the time, and [`Ledger::take_woken`] names
+//! the links whose requests a change has granted.
+//!
+//! Senders that wait are served in fair [turns]: the one that has held the least memory lately is
+//! first. The links of one sender are served in order of arrival.
 //!
 //! While no link waits, asking and settling cost the same for any number of links. While links
 //! wait, the next one is found by looking at one link of each sender that has its whole share,
 //! which few can have, and at the first of the others.
 
+mod turns;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ackline_core::Quota;
 
 use crate::Fairness;
+use turns::{Mark, Turns, Virtual};
 
 /// The lane is a quarter of the budget.
 pub(crate) const LANE_PART: u64 = 4;
@@ -21,6 +28,13 @@ pub(crate) const UNDECIDED_PART: u64 = 2;
 
 /// A quarter may be held by links that have ended, before no other reads on.
 const DEPARTED_PART: u64 = 4;
+
+/// The most bytes that a link is granted at once after it has waited, if it asks for fewer: enough
+/// for most windows, and so few that many links must wait before they hold much by this.
+const TURN: u64 = 512 << 10;
+
+/// These are at most a sixteenth of its share.
+const TURN_PART: u64 = 16;
 
 /// The bytes charged to each link, and the links that wait for more.
 pub(crate) struct Ledger {
@@ -38,6 +52,7 @@ pub(crate) struct Ledger {
     links: HashMap<u64, Account>,
     senders: HashMap<Arc<str>, Sender>,
     queue: Queue,
+    turns: Turns,
     woken: Vec<u64>,
     next_id: u64,
 }
@@ -48,14 +63,15 @@ struct Limits {
     lane: u64,
     /// Bytes of the shared part that the links of one sender may have.
     one_sender: u64,
+    /// Bytes that a link which has waited is granted at once.
+    turn: u64,
 }
 
 /// The links that wait.
 #[derive(Default)]
 struct Queue {
-    /// Senders whose links wait, the longest wait first: the position of each sender's first link,
-    /// and the sender.
-    heads: BTreeSet<(u64, Arc<str>)>,
+    /// Senders whose links wait, the next one first.
+    heads: BTreeSet<(Turn, Arc<str>)>,
     /// Links that wait for their own bytes to be settled, by position.
     yielding: BTreeMap<u64, u64>,
     len: usize,
@@ -85,8 +101,19 @@ struct Waits {
 struct Sender {
     links: usize,
     charge: u64,
+    /// Its virtual time when its charge changed last.
+    mark: Mark,
     /// Links that wait and do not yield, by position.
     waiting: BTreeMap<u64, u64>,
+    /// The turn of the first of them.
+    turn: Option<Turn>,
+}
+
+/// The turn of a sender's first link, and the link's position.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Turn {
+    at: Virtual,
+    position: u64,
 }
 
 /// The reason a link is not granted its request.
@@ -103,11 +130,13 @@ impl Ledger {
     pub(crate) fn new(bytes: u64, fairness: &Fairness) -> Self {
         let lane = bytes / LANE_PART;
         let shared = bytes - lane;
+        let one_sender = fairness.share_of(shared);
         Self {
             limits: Limits {
                 shared,
                 lane,
-                one_sender: fairness.share_of(shared),
+                one_sender,
+                turn: TURN.min(one_sender / TURN_PART),
             },
             used: 0,
             departed: 0,
@@ -117,9 +146,16 @@ impl Ledger {
             links: HashMap::new(),
             senders: HashMap::new(),
             queue: Queue::default(),
+            turns: Turns::new(one_sender),
             woken: Vec::new(),
             next_id: 0,
         }
+    }
+
+    /// Sets the time since the ledger was made, for the calls that follow.
+    pub(crate) fn at(&mut self, now: Duration) -> &mut Self {
+        self.turns.set(now, self.queue.len > 0);
+        self
     }
 
     pub(crate) const fn lane(&self) -> u64 {
@@ -171,7 +207,11 @@ impl Ledger {
 
     pub(crate) fn open(&mut self, sender: Arc<str>) -> u64 {
         self.next_id = self.next_id.wrapping_add(1);
-        self.senders.entry(Arc::clone(&sender)).or_default().links += 1;
+        let of_sender = self.senders.entry(Arc::clone(&sender)).or_default();
+        if of_sender.links == 0 {
+            self.turns.come_back(&sender, of_sender.mark);
+        }
+        of_sender.links += 1;
         let link = Account {
             sender,
             charge: 0,
@@ -217,9 +257,12 @@ impl Ledger {
         };
         if let Some(sender) = self.senders.get_mut(&link.sender) {
             sender.links -= 1;
-            if sender.links == 0 {
+            if sender.links == 0 && !self.turns.leave(&link.sender, sender.mark) {
                 self.senders.remove(&link.sender);
             }
+        }
+        while let Some(name) = self.turns.forgotten() {
+            self.senders.remove(&name);
         }
     }
 
@@ -234,12 +277,20 @@ impl Ledger {
     /// some of the held bytes are released without another byte being read.
     pub(crate) fn ask(&mut self, id: u64, held: u64, planned: u64, settling: bool) -> bool {
         let planned = planned.max(held);
-        let is_used = self.link(id).is_used;
-        // Granted bytes that are not yet held still belong to the link.
-        let is_over = (settling || (held == 0 && is_used)) && self.others_wait(id);
+        let Account {
+            charge, is_used, ..
+        } = *self.link(id);
+        let is_complete = settling || (held == 0 && is_used);
+        let is_over = is_complete && self.others_wait(id);
         self.link_mut(id).is_used = held > 0;
-        if !is_over && !self.is_crowded() && planned <= self.link(id).charge.max(held) {
-            self.settle(id, planned);
+        // Granted bytes that are not yet held still belong to the link.
+        if !is_over && !self.is_crowded() && planned <= charge.max(held) {
+            let keeps = if is_complete || planned == 0 {
+                0
+            } else {
+                charge
+            };
+            self.settle(id, planned.max(keeps));
             return true;
         }
         self.set_charge(id, held);
@@ -263,7 +314,8 @@ impl Ledger {
         {
             return false;
         }
-        self.settle(id, planned);
+        let keeps = if held == 0 { 0 } else { self.link(id).charge };
+        self.settle(id, planned.max(keeps));
         true
     }
 
@@ -289,9 +341,9 @@ impl Ledger {
     /// Grants the next link's request, or gives it the lane. Returns whether another link may be
     /// granted.
     fn admit_next(&mut self) -> bool {
-        let heads = self.queue.heads.iter().map(|(position, sender)| {
+        let heads = self.queue.heads.iter().map(|(turn, sender)| {
             let waiting = &self.senders[sender].waiting;
-            waiting[position]
+            waiting[&turn.position]
         });
         let alone = (self.queue.len == 1).then(|| self.queue.yielding.values().copied());
         let mut next = None;
@@ -309,7 +361,7 @@ impl Ledger {
             return false;
         };
         if matches!(space, Space::Fits) {
-            self.grant(id, wants);
+            self.grant(id, self.with_rest(id, wants));
             return true;
         }
         if self.holder.is_some() {
@@ -351,6 +403,25 @@ impl Ledger {
         Space::Fits
     }
 
+    /// The bytes that a link which has waited is granted: the rest of a small window too, as far as
+    /// there is space. Otherwise others might take it, and the link would wait once more.
+    fn with_rest(&self, id: u64, wants: u64) -> u64 {
+        if wants == 0 || self.asking == Some(id) {
+            return wants;
+        }
+        let Limits {
+            shared,
+            one_sender,
+            turn,
+            ..
+        } = self.limits;
+        let link = self.link(id);
+        let of_sender = self.of_sender(&link.sender).saturating_sub(link.charge);
+        let others = self.shared_used().saturating_sub(link.charge);
+        let space = (shared.saturating_sub(others)).min(one_sender.saturating_sub(of_sender));
+        wants.max(turn.min(space))
+    }
+
     /// Bytes of the shared part held by a sender's links.
     fn of_sender(&self, sender: &Arc<str>) -> u64 {
         let charge = self.senders[sender].charge;
@@ -383,6 +454,7 @@ impl Ledger {
             self.departed = self.departed.saturating_sub(before).saturating_add(charge);
         }
         if let Some(sender) = self.senders.get_mut(&sender) {
+            sender.mark = self.turns.mark(sender.mark, sender.charge);
             sender.charge = sender.charge.saturating_sub(before).saturating_add(charge);
         }
         if charge == 0 && !waits && self.holder == Some(id) {
@@ -390,8 +462,13 @@ impl Ledger {
         }
     }
 
-    /// Puts a link into the queue; one that waits already keeps its position.
+    /// Puts a link into the queue; one that waits already keeps its position and its turn.
     fn wait(&mut self, id: u64, wants: u64, yields: bool) {
+        let waits = self.link_mut(id).waits.as_mut();
+        if let Some(waits) = waits.filter(|waits| waits.yields == yields) {
+            waits.wants = wants;
+            return;
+        }
         let position = self.unwait(id).unwrap_or_else(|| {
             self.queue.last_position += 1;
             self.queue.last_position
@@ -443,19 +520,28 @@ impl Ledger {
         let Some(sender) = self.senders.get_mut(name) else {
             return;
         };
-        let first = |sender: &Sender| sender.waiting.keys().next().copied();
-        let before = first(sender);
         change(&mut sender.waiting);
-        let after = first(sender);
-        if before == after {
+        let first = sender.waiting.first_key_value();
+        let first = first.map(|(position, id)| (*position, *id));
+        if sender.turn.map(|turn| turn.position) == first.map(|(position, _)| position) {
             return;
         }
-        if let Some(position) = before {
-            self.queue.heads.remove(&(position, Arc::clone(name)));
+        if let Some(turn) = sender.turn.take() {
+            self.queue.heads.remove(&(turn, Arc::clone(name)));
         }
-        if let Some(position) = after {
-            self.queue.heads.insert((position, Arc::clone(name)));
-        }
+        let Some((position, id)) = first else {
+            return;
+        };
+        let link = &self.links[&id];
+        let wants = link.waits.map_or(0, |waits| waits.wants);
+        let others = sender.charge.saturating_sub(link.charge);
+        let mark = self.turns.mark(sender.mark, sender.charge);
+        let turn = Turn {
+            at: self.turns.turn(mark, others.saturating_add(wants)),
+            position,
+        };
+        sender.turn = Some(turn);
+        self.queue.heads.insert((turn, Arc::clone(name)));
     }
 
     fn link(&self, id: u64) -> &Account {

@@ -30,7 +30,7 @@ fn the_needed_budget_admits_its_bytes_and_a_smaller_one_does_not() {
 #[test]
 fn buffers_are_kept_for_use_again_only_where_the_budget_has_room_for_them() {
     static POOL: BufferPool = BufferPool::new();
-    let budget = Budget::with_pool(to_u64(MOST_BYTES) + 100, Fairness::default(), &POOL);
+    let budget = Budget::with_parts(to_u64(MOST_BYTES) + 100, Fairness::default(), &POOL, now);
     let one = budget.open(&sender(), Arc::default());
     let pool = one.pool();
     let keeps = |held| {

@@ -1,20 +1,25 @@
-//! A schedule of calls on one budget, four bytes each: the call, the link, and two amounts. After
-//! each call the [rules] are checked against a model of each [link](member::Member).
+//! A schedule of calls on one budget, four bytes each: the time before the call and the call, the link, and two
+//! amounts. After each call the [rules] are checked against a model of each [link](member::Member).
 //!
 //! The schedule keeps to the contract of a driver: a link holds no more than it was granted; an ended link asks for
 //! nothing; a link that comes back settles before it asks; undecided bytes were held before; and, unless the
 //! schedule is a greedy one, no single frame is above [`Budget::largest`].
 
 mod member;
+mod queue;
 mod rules;
 mod turns;
 
+use std::cell::Cell;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use crate::link::now;
 use crate::{Budget, FREE_BYTES, Fairness};
 use member::Member;
+use queue::Queue;
 use rules::{Books, Grant};
 use turns::Lane;
 
@@ -38,6 +43,7 @@ struct World {
     size: Size,
     members: Vec<Member>,
     lane: Lane,
+    queue: Queue,
     senders: [Arc<str>; SENDERS],
     /// Whether a frame may be larger than the lane.
     is_greedy: bool,
@@ -53,15 +59,19 @@ struct Size {
     lane: u64,
     /// Bytes of the shared part that the links of one sender may have.
     most_of_sender: u64,
+    /// Bytes that a link which has waited may be granted at once.
+    turn: u64,
 }
 
 impl Size {
     fn new(limit: u64, fairness: &Fairness) -> Self {
         let lane = limit / 4;
+        let most_of_sender = fairness.share_of(limit - lane);
         Self {
             limit,
             lane,
-            most_of_sender: fairness.share_of(limit - lane),
+            most_of_sender,
+            turn: (most_of_sender / 16).min(1 << 19),
         }
     }
 
@@ -82,12 +92,15 @@ impl World {
             max_sender_share: SHARES[usize::from(share) % SHARES.len()],
             ..Fairness::NONE
         };
-        let budget = Budget::fair(limit, fairness);
+        PASSED.set(Duration::ZERO);
+        let budget = Budget::timed(limit, fairness, time);
+        let size = Size::new(limit, &fairness);
         Self {
             shown: budget.watch(),
             budget,
-            size: Size::new(limit, &fairness),
+            size,
             members: Vec::new(),
+            queue: Queue::new(size),
             lane: Lane::new(),
             senders: std::array::from_fn(|number| Arc::from(number.to_string())),
             is_greedy,
@@ -97,6 +110,7 @@ impl World {
     }
 
     fn call(&mut self, [verb, which, first, second]: [u8; 4]) {
+        self.pass(STEPS[usize::from(verb / 16)]);
         let at = usize::from(which) % self.members.len().max(1);
         match verb % 16 {
             0 => self.open(which),
@@ -115,6 +129,13 @@ impl World {
         // A link that decides on its messages may be woken by the memory that this frees.
         let is_actor = !matches!(verb % 16, 0 | 13 | 14);
         self.check(is_actor.then_some(at), Vec::new());
+    }
+
+    fn pass(&mut self, time: Duration) {
+        PASSED.set(PASSED.get() + time);
+        if self.budget.waiting() > 0 {
+            self.queue.pass(time);
+        }
     }
 
     fn open(&mut self, which: u8) {
@@ -147,7 +168,7 @@ impl World {
 
     /// A link asks for more than it needs.
     fn try_ask(&mut self, at: usize, first: u8) {
-        let others_waited = Books::of(&self.members, self.size).others_wait(at);
+        let others_waited = Books::of(&self.members, self.size, Vec::new()).others_wait(at);
         let one = &mut self.members[at];
         if one.has_ended {
             return;
@@ -176,6 +197,7 @@ impl World {
         self.members[at].return_to();
         self.check(Some(at), Vec::new());
         self.members[at].settle(ALL);
+        self.check(Some(at), Vec::new());
     }
 
     /// A part of a link's bytes becomes undecided, or a part of its undecided bytes is decided.
@@ -201,11 +223,17 @@ impl World {
             if one.is_woken() {
                 assert!(!is_actor, "a link is woken by its own call");
                 grants.push(Grant::of(at, one));
-                one.go_on();
+                one.go_on(self.size.turn);
             }
             assert_eq!(one.charged(), one.charge(), "the charge of a link");
         }
-        let books = Books::of(&self.members, self.size);
+        for grant in &mut grants {
+            let one = &self.members[grant.at];
+            grant.more = one.charge() - grant.charged.min(one.charge());
+            grant.turn = self.queue.turn_of(one, grant);
+        }
+        self.queue.follow(&self.members, &grants);
+        let books = Books::of(&self.members, self.size, self.queue.heads());
         books.check(&self.budget, &grants);
         self.lane.follow(&books, &grants, actor);
         let shown = *self.shown.borrow();
@@ -261,6 +289,17 @@ fn to_usize(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
+thread_local! {
+    static BEGUN: Instant = now();
+    /// The time that has passed in this schedule.
+    static PASSED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// The clock of the schedule.
+fn time() -> Instant {
+    BEGUN.with(|begun| *begun + PASSED.get())
+}
+
 /// Calls of one schedule: longer ones find no more and take longer.
 const MOST_CALLS: usize = 64;
 /// Links that are open at one time.
@@ -271,6 +310,25 @@ const SENDERS: usize = 6;
 const LIMITS: [u64; 4] = [400, 1 << 16, 1 << 18, 1 << 20];
 /// Parts that one sender may have.
 const SHARES: [f64; 4] = [0.5, 0.3, 0.1, 1.0];
+/// Times that pass before a call.
+const STEPS: [Duration; 16] = [
+    Duration::ZERO,
+    Duration::ZERO,
+    Duration::ZERO,
+    Duration::ZERO,
+    Duration::ZERO,
+    Duration::ZERO,
+    Duration::ZERO,
+    Duration::from_nanos(1),
+    Duration::from_nanos(3),
+    Duration::from_millis(1),
+    Duration::from_millis(100),
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(5),
+    Duration::from_secs(30),
+    Duration::from_secs(200),
+];
 /// Choices that stay within the free part of a link.
 const WITHIN_FREE: usize = 32;
 /// The choice by which a link continues to hold all its bytes.

@@ -1,7 +1,11 @@
 //! The ledger alone, and under links that behave as drivers do: in any order in which they ask,
 //! hold, settle, end and are woken, some link continues and none turns for ever.
 
+use super::turns::{LATEST, MOST_GONE};
 use super::*;
+
+mod attack;
+mod fair;
 
 fn sender(number: u64) -> Arc<str> {
     Arc::from(format!("10.0.0.{number}"))
@@ -113,6 +117,7 @@ struct World {
     ledger: Ledger,
     links: Vec<Modelled>,
     random: Random,
+    now: Duration,
     /// Turns since the last outside event.
     turns: u64,
 }
@@ -125,6 +130,7 @@ impl World {
             ledger: Ledger::new(400, &share(part)),
             links: Vec::new(),
             random,
+            now: Duration::ZERO,
             turns: 0,
         };
         for _ in 0..2 + world.random.below(6) {
@@ -183,8 +189,10 @@ impl World {
         }
     }
 
-    /// An outside event: bytes, the application, an end.
+    /// An outside event: bytes, the application, an end, after some time.
     fn happen(&mut self) {
+        self.now += Duration::from_millis([0, 1, 1_000, 20_000][self.random.index(4)]);
+        self.ledger.at(self.now);
         let at = self.random.index(self.links.len());
         match self.random.below(12) {
             0..=5 => self.read(at),
@@ -256,6 +264,43 @@ impl World {
             let most = self.ledger.limits.one_sender + beside;
             assert!(share <= most, "{share} of one sender");
         }
+        self.check_order();
+    }
+
+    /// The first link of each sender is in the queue, and the next of them cannot continue.
+    fn check_order(&self) {
+        let ledger = &self.ledger;
+        let mut heads: HashMap<Arc<str>, (u64, u64)> = HashMap::new();
+        for (id, link) in &ledger.links {
+            if let Some(waits) = link.waits.filter(|waits| !waits.yields) {
+                let head = heads
+                    .entry(Arc::clone(&link.sender))
+                    .or_insert((u64::MAX, 0));
+                *head = (*head).min((waits.position, *id));
+            }
+        }
+        let mut order: Vec<_> = heads.into_iter().collect();
+        order.sort_by_key(|(name, _)| ledger.senders[name].turn);
+        let queued = ledger.queue.heads.iter();
+        let queued: Vec<_> = queued.map(|(turn, name)| (name, turn.position)).collect();
+        let expected: Vec<_> = order.iter().map(|(name, (at, _))| (name, *at)).collect();
+        assert_eq!(queued, expected);
+        if ledger.is_crowded() || order.is_empty() {
+            return;
+        }
+        assert!(
+            ledger.holder.is_some(),
+            "a link waits, and the lane is free"
+        );
+        let mut spaces = order.iter().map(|(_, (_, id))| {
+            let wants = ledger.link(*id).waits.map_or(0, |waits| waits.wants);
+            ledger.space(*id, wants)
+        });
+        let next = spaces.find(|space| !matches!(space, Space::NoneForSender));
+        assert!(
+            !matches!(next, Some(Space::Fits)),
+            "the next link waits in vain"
+        );
     }
 
     /// Whether every waiting link continues once the application releases its bytes and input

@@ -118,9 +118,11 @@ impl Member {
 
     pub(super) fn ask(&mut self, planned: usize, yields: bool, next_place: &mut u64) -> bool {
         let planned = planned.max(self.held);
+        let before = self.charge;
         let is_granted = self.account.ask(self.held, planned, yields);
         self.may_hold(if is_granted { planned } else { self.held }, false);
         if is_granted {
+            self.keep_rest(if yields { 0 } else { before });
             self.waits = None;
             return true;
         }
@@ -136,10 +138,12 @@ impl Member {
 
     pub(super) fn try_ask(&mut self, planned: usize) -> bool {
         let planned = planned.max(self.held);
+        let before = self.charge;
         let is_granted = self.account.try_ask(self.held, planned);
         if is_granted {
             self.tell();
             self.may_hold(planned, false);
+            self.keep_rest(before);
             self.waits = None;
         }
         is_granted
@@ -193,11 +197,20 @@ impl Member {
         woken.as_mut().poll(&mut context).is_ready()
     }
 
-    /// Grants the bytes that it waits for.
-    pub(super) fn go_on(&mut self) {
+    /// Grants the bytes that it waits for, and with them up to `turn` bytes.
+    pub(super) fn go_on(&mut self, turn: u64) {
         if let Some(waits) = self.waits.take() {
             self.may_hold(waits.planned, false);
+            self.keep_rest(turn * u64::from(self.charge > 0));
         }
+    }
+
+    /// Follows the charge, which may be above the bytes that it may hold, up to `most`.
+    fn keep_rest(&mut self, most: u64) {
+        let charge = self.account.charge();
+        let is_in_turn = charge == self.charge || (self.charge..=most).contains(&charge);
+        assert!(is_in_turn, "a link is charged more than its turn");
+        self.charge = charge;
     }
 
     /// The charge of its undecided messages.

@@ -2,6 +2,7 @@
 //! nor its running totals. [`turns`](super::turns) checks the order in which links continue.
 
 use super::member::Member;
+use super::queue::Head;
 use super::{SENDERS, Size};
 use crate::budget::to_u64;
 use crate::{Budget, FREE_BYTES};
@@ -23,9 +24,9 @@ pub(super) struct Books<'a> {
     /// Bytes kept in addition to the budget.
     kept: u64,
     waiting: usize,
-    /// The first link of each sender that waits for others, in the order in which they began to wait. A link that
-    /// waits for its own settling counts if no other waits.
-    pub(super) heads: Vec<usize>,
+    /// The first link of each sender that waits for others, in their turn. A link that waits for its own settling counts
+    /// if no other waits.
+    pub(super) heads: Vec<Head>,
 }
 
 /// More bytes for one link.
@@ -35,8 +36,15 @@ pub(super) struct Grant {
     /// Its charge before; none if it waited and has released everything, because its turn is over
     /// then.
     pub(super) charge: u64,
+    /// Its charge before.
+    pub(super) charged: u64,
+    /// The bytes by which its charge grew.
+    pub(super) more: u64,
     /// Its queue position, or the one after all others.
     pub(super) place: u64,
+    pub(super) has_waited: bool,
+    /// Its turn, if it is known.
+    pub(super) turn: Option<(u128, u64)>,
     /// Whether it held bytes above its free part, so that it continues its turn in the lane.
     pub(super) is_used: bool,
 }
@@ -47,6 +55,10 @@ impl Grant {
         Self {
             at,
             charge: one.charge() * u64::from(one.waits.is_none() || one.is_used()),
+            charged: one.charge(),
+            more: 0,
+            has_waited: one.waits.is_some(),
+            turn: None,
             place: one.waits.map_or(u64::MAX, |waits| waits.place),
             is_used: one.is_used(),
         }
@@ -54,7 +66,7 @@ impl Grant {
 }
 
 impl<'a> Books<'a> {
-    pub(super) fn of(members: &'a [Member], size: Size) -> Self {
+    pub(super) fn of(members: &'a [Member], size: Size, heads: Vec<Head>) -> Self {
         let mut books = Self {
             members,
             size,
@@ -66,13 +78,15 @@ impl<'a> Books<'a> {
             undecided: 0,
             kept: 0,
             waiting: 0,
-            heads: Vec::new(),
+            heads,
         };
         for one in members {
             books.add(one);
         }
-        if books.waiting > 0 {
-            books.heads = books.find_heads();
+        if books.waiting == 1 && books.heads.is_empty() {
+            let alone = members.iter().position(|one| one.waits.is_some());
+            let alone = alone.map(|at| Head::alone(at, members[at].id));
+            books.heads.extend(alone);
         }
         books
     }
@@ -91,20 +105,6 @@ impl<'a> Books<'a> {
         add(&mut self.undecided, one.undecided_bytes());
         add(&mut self.kept, one.kept_bytes());
         self.waiting += usize::from(one.waits.is_some());
-    }
-
-    fn find_heads(&self) -> Vec<usize> {
-        let mut first: [Option<(u64, usize)>; SENDERS] = [None; SENDERS];
-        for (at, one) in self.members.iter().enumerate() {
-            let is_alone = self.waiting == 1;
-            if let Some(waits) = one.waits.filter(|waits| !waits.yields || is_alone) {
-                let first = &mut first[one.sender];
-                *first = Some(first.unwrap_or((u64::MAX, 0)).min((waits.place, at)));
-            }
-        }
-        let mut heads: Vec<_> = first.into_iter().flatten().collect();
-        heads.sort_unstable();
-        heads.into_iter().map(|(_, at)| at).collect()
     }
 
     /// Links that wait.

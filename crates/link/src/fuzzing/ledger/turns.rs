@@ -1,8 +1,9 @@
-//! The order in which links continue: first come, first served, except for the lane, senders that
-//! have their share, and links that hold a complete frame. The model follows which link may have
-//! the lane: some calls leave several.
+//! The order in which links continue: the [turns](super::queue) of their senders, and first come, first served among
+//! the links of one sender, except for the lane, senders that have their share, and links that hold a complete frame.
+//! The model follows which link may have the lane: some calls leave several.
 
 use super::member::Member;
+use super::queue::Head;
 use super::rules::{Books, Grant};
 
 /// The links that may have the lane.
@@ -73,11 +74,11 @@ impl Books<'_> {
         if is_none || self.could_go_on(has_lane) {
             return false;
         }
-        for at in &self.heads {
-            if Some(*at) == holder || !self.is_room(*at, holder) {
+        for head in &self.heads {
+            if Some(head.at) == holder || !self.is_room(head.at, holder) {
                 return true;
             }
-            if self.is_of_share(*at, holder) {
+            if self.is_of_share(head.at, holder) {
                 return false;
             }
         }
@@ -139,11 +140,15 @@ impl Books<'_> {
         if holder == Some(grant.at) && grant.is_used {
             return true;
         }
-        let is_passed = |at: &&usize| {
-            let waits = self.members[**at].waits.filter(|waits| !waits.yields);
-            waits.is_some_and(|waits| waits.place < grant.place)
+        let sender = self.members[grant.at].sender;
+        let is_passed = |head: &&Head| {
+            let (_, place) = head.turn;
+            if self.members[head.at].sender == sender {
+                return place < grant.place;
+            }
+            head.is_before_grants && grant.turn.is_some_and(|turn| head.turn < turn)
         };
         let mut passed = self.heads.iter().filter(is_passed);
-        passed.all(|at| Some(*at) != holder && !self.is_of_share(*at, holder))
+        passed.all(|head| Some(head.at) != holder && !self.is_of_share(head.at, holder))
     }
 }
