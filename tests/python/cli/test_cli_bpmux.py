@@ -226,7 +226,10 @@ def test_a_response_above_the_limit_is_refused_by_its_code(echo: Echo) -> None:
         (["lumberjack://127.0.0.1:1", "x"], "is of lumberjack, not of bpmux"),
         (["bpmux://127.0.0.1", "x"], "port"),
         (["bpmux://127.0.0.1:1", "@/no/such/file"], "/no/such/file: No such file"),
-        (["bpmux://127.0.0.1:1", "x", "--max-payload-bytes", "much"], "--max-payload-bytes is much; it is a size such as"),
+        (
+            ["bpmux://127.0.0.1:1", "x", "--max-payload-bytes", "much"],
+            "--max-payload-bytes is much; it is a size such as",
+        ),
         (["bpmux://127.0.0.1:1", "x", "--ca", "x.pem"], "ca"),
     ],
 )
