@@ -61,7 +61,7 @@ def signed(call: str) -> Callable[[_Call], _Call]:
     """Returns a decorator that gives a function with ``**options`` its options as a signature.
 
     So `help` and `inspect.signature` show each option with its default. Type checkers know them by
-    the types of `ackline._options`.
+    the types in `ackline._NAME_options`, one module for each protocol.
     """
 
     def with_signature(function: _Call) -> _Call:

@@ -23,8 +23,8 @@ from ackline._lumberjack import (
     lost_at_end,
     urls,
 )
-from ackline._options import LumberjackConnectOptions as ConnectOptions
-from ackline._options import LumberjackListenOptions as ListenOptions
+from ackline._lumberjack_options import LumberjackConnectOptions as ConnectOptions
+from ackline._lumberjack_options import LumberjackListenOptions as ListenOptions
 from ackline._table import known, signed
 from ackline.exceptions import LinkClosed, LinkTimeout
 

@@ -6,9 +6,6 @@ For asyncio see `ackline.aio.relink`.
 
 from typing import Unpack
 
-from ackline._options import RelinkAdoptOptions as AdoptOptions
-from ackline._options import RelinkConnectOptions as ConnectOptions
-from ackline._options import RelinkListenOptions as ListenOptions
 from ackline._payloads import ArrowArray, Buffer, Payload, Payloads
 from ackline._relink import (
     Channel,
@@ -23,6 +20,9 @@ from ackline._relink import (
 )
 from ackline._relink_core import RelinkConnecting, RelinkListener
 from ackline._relink_links import Link, Listener, Receipt
+from ackline._relink_options import RelinkAdoptOptions as AdoptOptions
+from ackline._relink_options import RelinkConnectOptions as ConnectOptions
+from ackline._relink_options import RelinkListenOptions as ListenOptions
 from ackline._table import known, signed
 from ackline.exceptions import LinkClosed, Unacknowledged
 

@@ -2,11 +2,25 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ackline import _core
+from ackline._spool_consumers import Consumer, Holder, Lag, Lease, Sought
+from ackline._spool_reading import (
+    LEAST_MEMORY,
+    MEMORY,
+    Events,
+    Loss,
+    OnLoss,
+    Repeats,
+    Slice,
+    shares,
+    skips,
+    skips_losses,
+)
+from ackline._spool_upkeep import Adopted, Mended, MendStep, Probe, Verified
 from ackline.exceptions import UsageError
 from ackline.inference import Inferred, sampled
 from ackline.projection import Projection
@@ -38,288 +52,22 @@ __all__ = [
 _S = TypeVar("_S", bound="Spool")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-MEMORY = 512 << 20
-"""Bytes that a reader holds at once unless it is told otherwise."""
-
-LEAST_MEMORY = 4 << 20
-"""The smallest memory of a reader, in bytes."""
-
-Repeats = Literal["mark", "skip"]
-"""The handling by a reader of events that were recognised as sent before."""
-
-OnLoss = Literal["fail", "skip"]
-"""The behaviour of a reader at positions that are lost or damaged."""
-
-Lease = _core.Lease
-"""A consumer held by this process; see `Spool.lease`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """The process that reads as a consumer, or that ended without letting go of it.
-
-    Attributes:
-        pid: Its process id; 0 when it cannot be seen from here.
-        host: The host it runs on.
-        since: The time since which it holds the consumer, RFC 3339 in UTC.
-        what: Its own description of itself.
-    """
-
-    pid: int
-    host: str
-    since: str
-    what: str
-
-
-@dataclass(frozen=True, slots=True)
-class Consumer:
-    """A named consumer: its mark, and its reader.
-
-    Attributes:
-        name: The consumer's name.
-        committed: The mark: the consumer is done with every position below it.
-        generation: The number of readers it has had; a mark of an older reader is refused.
-        updated: The time at which the mark was written, RFC 3339 in UTC.
-        seen: The time at which a reader was last seen, RFC 3339 in UTC.
-        last_seen_s: Seconds since `seen`.
-        live: Whether a reader holds it now.
-        state: ``live``, ``idle`` (no reader) or ``stale`` (none for an hour).
-        holder: The reader, if it is live or ended without letting go.
-    """
-
-    name: str
-    committed: int
-    generation: int
-    updated: str
-    seen: str
-    last_seen_s: float
-    live: bool
-    state: str
-    holder: Holder | None
-
-
-@dataclass(frozen=True, slots=True)
-class Lag:
-    """The events that are kept above a position.
-
-    Attributes:
-        events: The number of events.
-        bytes: The bytes on disk of the group commits they are in.
-        oldest: The time at which the first of them was received; None when there is none.
-    """
-
-    events: int
-    bytes: int
-    oldest: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class Sought:
-    """The effect of a mark's move by hand on the events that its consumer reads next.
-
-    Attributes:
-        start: The mark before.
-        to: The mark now.
-        skipped: Events that are kept and will not be read.
-        repeated: Events that will be read a second time.
-    """
-
-    start: int
-    to: int
-    skipped: int
-    repeated: int
-
-
-@dataclass(frozen=True, slots=True)
-class Adopted:
-    """The result of `Spool.adopt`.
-
-    Attributes:
-        old: The UUID before.
-        new: The UUID now.
-        lowered: Consumers whose marks were above the durable position and were lowered to it.
-    """
-
-    old: str
-    new: str
-    lowered: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """Positions [start, end) whose events cannot be read.
-
-    Attributes:
-        start: The first position.
-        end: The position after the last one.
-        why: ``lost`` (the disk lost bytes that it had confirmed), ``corrupt`` (the bytes were
-            changed) or ``removed`` (their segment was removed by hand).
-        noted: The time at which the loss was noted, RFC 3339 in UTC.
-    """
-
-    start: int
-    end: int
-    why: str
-    noted: str
-
-
-@dataclass(frozen=True, slots=True)
-class MendStep:
-    """One step of `Spool.mend`.
-
-    Attributes:
-        what: ``file_rebuilt``, ``index_rebuilt``, ``group_cut_out``, ``tail_cut``,
-            ``segment_set_aside``, ``mark_set_aside``, ``loss_noted`` or
-            ``position_raised``.
-        path: The file that it changes.
-        start: The first position that it concerns, or None.
-        end: The position after the last one, or None.
-        why: The reason.
-    """
-
-    what: str
-    path: str
-    start: int | None
-    end: int | None
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Mended:
-    """The result of `Spool.mend`.
-
-    Attributes:
-        position: The position of the next event.
-        steps: The steps that were taken, or would be taken with `dry_run`.
-    """
-
-    position: int
-    steps: list[MendStep]
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """A part of one segment, to be read by `Spool.read_slice` in any process on the same files."""
-
-    path: str
-    uuid: str
-    byte_start: int
-    byte_end: int
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """The result of timing fsync on the spool's disk.
-
-    Attributes:
-        p50_us: The median time of an fsync behind a write of 4 KiB, in microseconds.
-        p99_us: The 99th percentile.
-        suspicious: Whether the median is too short for a disk that really keeps the data.
-    """
-
-    p50_us: float
-    p99_us: float
-    suspicious: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Verified:
-    """The result of `Spool.verify`.
-
-    Attributes:
-        segments: Segments that were read.
-        groups: Group commits that were read.
-        blocks: Blocks that were read.
-        events: Events in them.
-        bytes: Bytes that were read.
-        problems: A text for each problem; empty if nothing is wrong. A noted loss is no problem.
-        losses: Losses that are noted in the spool.
-    """
-
-    segments: int
-    groups: int
-    blocks: int
-    events: int
-    bytes: int
-    problems: list[str]
-    losses: list[Loss]
-
-
-def skips_losses(on_loss: str) -> bool:
-    """Whether positions that are lost or damaged are skipped.
-
-    Args:
-        on_loss: ``fail`` or ``skip``.
-
-    Raises:
-        UsageError: It is neither.
-    """
-    if on_loss not in {"fail", "skip"}:
-        raise UsageError(f"on_loss must be fail or skip, not {on_loss!r}")
-    return on_loss == "skip"
-
-
-def skips(repeats: str) -> bool:
-    """Whether events that were sent before are left out.
-
-    Args:
-        repeats: ``mark`` or ``skip``.
-
-    Raises:
-        UsageError: It is neither.
-    """
-    if repeats not in {"mark", "skip"}:
-        raise UsageError(f"repeats must be mark or skip, not {repeats!r}")
-    return repeats == "skip"
-
-
-def shares(memory: int, *, projects: bool) -> tuple[int, int]:
-    """The bytes of `memory` for reading, and those for the columns of a schema."""
-    _core.check_whole("memory", memory, LEAST_MEMORY)
-    of_columns = memory // 4 if projects else 0
-    return max(memory - of_columns, LEAST_MEMORY), of_columns
-
-
-class Events:
-    """Event rows of a range, to be read once.
-
-    Any library with Arrow's PyCapsule interface takes it unchanged: ``pyarrow.table(events)``,
-    ``polars.DataFrame(events)``.
-    """
-
-    def __init__(self, stream: _core.EventStream) -> None:
-        self._stream = stream
-
-    @property
-    def skipped(self) -> list[Loss]:
-        """Losses that were skipped so far, with ``on_loss="skip"``."""
-        return [Loss(*loss) for loss in self._stream.skipped()]
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return self._stream.__arrow_c_stream__(requested_schema)
-
-    def __iter__(self) -> Iterator["pa.RecordBatch"]:
-        """Yields record batches (needs pyarrow)."""
-        import pyarrow as pa
-
-        yield from pa.RecordBatchReader.from_stream(self)
-
-    def to_table(self) -> "pa.Table":
-        """Everything as one table (needs pyarrow)."""
-        import pyarrow as pa
-
-        return pa.table(self)
-
-    def json_lines(self) -> Iterator[str]:
-        """Yields a JSON object for each event, without pyarrow.
-
-        Columns that are null are left out; a payload that is not UTF-8 is ``payload_base64``.
-        With a schema each line is the row as the Spark sink writes it: binary is base64.
-        """
-        while (lines := self._stream.json_lines()) is not None:
-            yield from lines
+# Pickles, error messages and `help` name a class by the module from which users import it.
+for _class in (
+    Adopted,
+    Consumer,
+    Events,
+    Holder,
+    Lag,
+    Loss,
+    MendStep,
+    Mended,
+    Probe,
+    Slice,
+    Sought,
+    Verified,
+):
+    _class.__module__ = __name__
 
 
 class Spool:

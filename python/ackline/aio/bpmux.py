@@ -26,9 +26,9 @@ from ackline._bpmux_core import (
     PendingOp,
     bpmux_connect,
 )
+from ackline._bpmux_options import BpmuxConnectOptions as ConnectOptions
+from ackline._bpmux_options import BpmuxListenOptions as ListenOptions
 from ackline._deadline import deadline_in, left_until
-from ackline._options import BpmuxConnectOptions as ConnectOptions
-from ackline._options import BpmuxListenOptions as ListenOptions
 from ackline._payloads import Buffer
 from ackline._table import known, signed
 from ackline.aio._block import Block, Closing

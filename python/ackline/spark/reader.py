@@ -18,10 +18,11 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 
 from ackline import _core
+from ackline._spool_reading import shares
 from ackline.exceptions import SpoolError
 from ackline.spark.logs import log_to_stderr, task_name
 from ackline.spark.spools import gone_by_name
-from ackline.spool import MEMORY, shares
+from ackline.spool import MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -1,17 +1,13 @@
 """bpmux for threads: both ends in one process over real sockets, and across processes."""
 
-import gc
 import pickle
-import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from support.bpmux import NOW, TIME, URL, manual
 from support.commands import python, wait_until
 
 from ackline import (
@@ -24,49 +20,6 @@ from ackline import (
     UsageError,
     bpmux,
 )
-
-TIME = 20
-NOW = 0.01
-URL = "bpmux://127.0.0.1:0"
-
-
-@pytest.fixture
-def pair() -> Iterator[tuple[bpmux.Connection, bpmux.Connection]]:
-    """The connector's end and the listener's end."""
-    with bpmux.listen(URL) as listener:
-        near = bpmux.connect(listener.url)
-        far = listener.accept(timeout=TIME)
-    yield near, far
-    near.abort()
-    far.abort()
-
-
-@contextmanager
-def manual() -> Iterator[tuple[bpmux.Connection, bpmux.Connection]]:
-    """The same with a listener's end that gives no credit by itself."""
-    with bpmux.listen(URL, credit="manual") as listener:
-        near = bpmux.connect(listener.url, send_bytes=1000)
-        far = listener.accept(timeout=TIME)
-    try:
-        yield near, far
-    finally:
-        near.abort()
-        far.abort()
-
-
-@contextmanager
-def served(**handlers: Callable[..., object]) -> Iterator[bpmux.Connection]:
-    """A connection to a peer that serves."""
-    with (
-        bpmux.listen(URL) as listener,
-        ThreadPoolExecutor(1) as threads,
-        bpmux.connect(listener.url) as near,
-    ):
-        far = listener.accept(timeout=TIME)
-        serving = threads.submit(far.serve, **handlers)
-        yield near
-        near.shutdown(timeout=TIME)
-        serving.result(timeout=TIME)
 
 
 def test_a_request_is_answered(pair: tuple[bpmux.Connection, bpmux.Connection]) -> None:
@@ -158,29 +111,6 @@ def test_a_call_out_of_time_cancels(pair: tuple[bpmux.Connection, bpmux.Connecti
     request = came[0]
     assert isinstance(request, bpmux.Request)
     assert request.wait_cancelled(timeout=TIME) == b""
-
-
-def test_dropped_handles_end_their_entities(
-    pair: tuple[bpmux.Connection, bpmux.Connection],
-) -> None:
-    near, far = pair
-    duplex, opened = near.open_duplex(), far.accept(timeout=TIME)
-    response, request = near.request(b""), far.accept(timeout=TIME)
-    assert isinstance(opened, bpmux.OpenedDuplex)
-    assert isinstance(request, bpmux.Request)
-    del duplex, response
-    gc.collect()
-    assert opened.duplex.receive(timeout=TIME) is None
-    assert opened.duplex.closed == b"dropped"
-    assert opened.duplex.wait_cancelled(timeout=TIME) == b""
-    assert request.wait_cancelled(timeout=TIME) == b""
-    asked = near.request(b"")
-    request = far.accept(timeout=TIME)
-    del request
-    gc.collect()
-    with pytest.raises(RequestClosed) as closed:
-        asked.response(timeout=TIME)
-    assert closed.value.payload == b"dropped"
 
 
 def test_a_sink_is_read_to_its_end(pair: tuple[bpmux.Connection, bpmux.Connection]) -> None:
@@ -340,142 +270,6 @@ def test_a_ping_of_a_request_and_of_the_connection(
     assert request is not None
 
 
-def test_handlers_serve_until_the_peer_closes() -> None:
-    read: list[bytes] = []
-    with served(
-        on_request=bytes.upper,
-        on_sink=lambda stream, payload: read.extend([payload, *stream]),
-        on_stream=lambda sink, payload: sink.send_many([payload] * 3),
-        on_duplex=lambda duplex, _: [duplex.send(message) for message in duplex],
-    ) as near:
-        assert near.call(b"question", timeout=TIME) == b"QUESTION"
-        with near.open_sink(b"log") as sink:
-            sink.send_many([b"one", b"two"])
-        assert list(near.open_stream(b"again")) == [b"again"] * 3
-        duplex = near.open_duplex()
-        duplex.send(b"echo")
-        assert duplex.receive(timeout=TIME) == b"echo"
-        duplex.close(timeout=TIME)
-        assert duplex.receive(timeout=TIME) is None
-        assert duplex.closed == b""
-    assert read == [b"log", b"one", b"two"]
-
-
-def test_an_exception_of_a_handler_reaches_the_caller() -> None:
-    told: list[BaseException] = []
-
-    def fail(*_: object) -> None:
-        raise ValueError("wrong")
-
-    handlers = {"on_request": fail, "on_sink": fail, "on_stream": fail, "on_duplex": fail}
-    with served(**handlers, on_error=told.append) as near:
-        with pytest.raises(RequestClosed) as closed:
-            near.call(b"question", timeout=TIME)
-        assert closed.value.payload == b"wrong"
-        assert near.open_sink().wait_cancelled(timeout=TIME) == b"wrong"
-        stream, duplex = near.open_stream(), near.open_duplex()
-        assert (list(stream), stream.closed) == ([], b"wrong")
-        assert (list(duplex), duplex.closed) == ([], b"wrong")
-    assert [str(error) for error in told] == ["wrong"] * 4
-
-
-def test_an_entity_without_a_handler_is_ended() -> None:
-    with served() as near:
-        with pytest.raises(RequestClosed, match="no handler"):
-            near.call(b"question", timeout=TIME)
-        assert near.open_sink().wait_cancelled(timeout=TIME) == b"no handler"
-        stream = near.open_stream()
-        assert (list(stream), stream.closed) == ([], b"no handler")
-
-
-def test_handlers_at_once_are_bounded() -> None:
-    go, at_once, most = threading.Event(), threading.Semaphore(2), []
-
-    def handler(payload: bytes) -> bytes:
-        most.append(at_once.acquire(blocking=False))
-        go.wait(TIME)
-        at_once.release()
-        return payload
-
-    with served(on_request=handler, concurrency=2) as near:
-        responses = [near.request(b"%d" % number) for number in range(6)]
-        wait_until(lambda: len(most) == 2, "two handlers run")
-        go.set()
-        answers = [response.response(timeout=TIME) for response in responses]
-    assert answers == [b"%d" % number for number in range(6)]
-    assert most == [True] * 6
-
-
-def test_a_listener_serves_every_connection_until_it_is_closed() -> None:
-    told: list[BaseException] = []
-    with bpmux.listen(URL) as listener, ThreadPoolExecutor(1) as threads:
-        serving = threads.submit(listener.serve, on_request=bytes.upper, on_error=told.append)
-        with bpmux.connect(listener.url) as first, bpmux.connect(listener.url) as second:
-            assert first.call(b"one", timeout=TIME) == b"ONE"
-            assert second.call(b"two", timeout=TIME) == b"TWO"
-            host, port = listener.url.removeprefix("bpmux://").rsplit(":", 1)
-            with socket.create_connection((host, int(port)), timeout=TIME) as rude:
-                rude.sendall(b"\xff" * 20)
-                wait_until(lambda: told, "the broken rule is told")
-            assert isinstance(told[0], ProtocolError)
-            listener.close()
-            with pytest.raises(TransportError):
-                bpmux.connect(listener.url)
-            assert first.call(b"three", timeout=TIME) == b"THREE"
-            assert not serving.done()
-        serving.result(timeout=TIME)
-    assert len(told) == 1
-
-
-def test_handlers_that_could_never_run_are_refused(
-    pair: tuple[bpmux.Connection, bpmux.Connection],
-) -> None:
-    with pytest.raises(UsageError, match="concurrency is 0"):
-        pair[1].serve(concurrency=0)
-    with bpmux.listen(URL) as listener, pytest.raises(UsageError, match="concurrency is 0"):
-        listener.serve(concurrency=0)
-
-
-def test_a_shutdown_waits_for_open_entities(
-    pair: tuple[bpmux.Connection, bpmux.Connection],
-) -> None:
-    near, far = pair
-    sink = near.open_sink()
-    opened = far.accept(timeout=TIME)
-    with pytest.raises(LinkTimeout):
-        near.shutdown(timeout=NOW)
-    assert not near.is_ended
-    sink.close(timeout=TIME)
-    near.shutdown(timeout=TIME)
-    near.wait_ended(timeout=TIME)
-    far.wait_ended(timeout=TIME)
-    assert near.is_ended
-    assert opened is not None
-    with pytest.raises(LinkClosed):
-        near.request(b"x")
-    with pytest.raises(LinkClosed):
-        near.ping(timeout=TIME)
-
-
-def test_a_block_may_end_with_an_abort() -> None:
-    with bpmux.listen(URL) as listener:
-        for _ in range(50):
-            with bpmux.connect(listener.url) as near:
-                near.request(b"never answered")
-                near.abort()
-
-
-def test_an_abort_ends_every_waiter(pair: tuple[bpmux.Connection, bpmux.Connection]) -> None:
-    near, far = pair
-    response, stream = near.request(b"x"), near.open_stream()
-    with ThreadPoolExecutor(2) as threads:
-        waits = [threads.submit(response.response), threads.submit(stream.receive)]
-        far.abort()
-        for wait in waits:
-            with pytest.raises((LinkClosed, ProtocolError, TransportError)):
-                wait.result(timeout=TIME)
-
-
 def test_both_ends_know_each_other_and_count(
     pair: tuple[bpmux.Connection, bpmux.Connection],
 ) -> None:
@@ -616,140 +410,6 @@ print("alive")
 def test_a_fork_leaves_the_parents_connection_alone() -> None:
     done = python(FORK)
     assert (done.stdout, done.stderr) == ("alive\n", "")
-
-
-def test_the_end_of_a_block_gives_a_request_up(
-    pair: tuple[bpmux.Connection, bpmux.Connection],
-) -> None:
-    near, far = pair
-    with near.request(b"question") as response:
-        request = far.accept(timeout=TIME)
-    assert isinstance(request, bpmux.Request)
-    assert request.wait_cancelled(timeout=TIME) == b""
-    with pytest.raises(LinkClosed, match="request was ended here"):
-        response.response(timeout=TIME)
-
-
-def test_the_end_of_a_block_ends_the_connection() -> None:
-    with bpmux.listen(URL) as listener:
-        with bpmux.connect(listener.url) as near:
-            far = listener.accept(timeout=TIME)
-            near.sink.send(b"last")
-        assert near.is_ended
-        assert list(far.stream) == [b"last"]
-        assert far.stream.closed == b""
-        near = bpmux.connect(listener.url)
-        far = listener.accept(timeout=TIME)
-        sink = near.open_sink()
-        near.__exit__(ValueError, ValueError(), None)
-        near.wait_ended(timeout=TIME)
-        far.wait_ended(timeout=TIME)
-        with pytest.raises(LinkClosed):
-            sink.send(b"x")
-
-
-def raw_peer(listener: bpmux.Listener) -> socket.socket:
-    host, port = listener.url.removeprefix("bpmux://").split(":")
-    return socket.create_connection((host, int(port)), timeout=TIME)
-
-
-def test_a_call_on_an_ending_connection_says_so() -> None:
-    with bpmux.listen(URL) as listener, raw_peer(listener) as peer:
-        connection = listener.accept(timeout=TIME)
-        # The top-level's close and cancel, and no end of the transport.
-        peer.sendall(b"\x4c\x03fin\x2c\x00")
-        assert connection.accept(timeout=TIME) is None
-        assert connection.sink.wait_cancelled(timeout=TIME) == b""
-        for verb in (
-            connection.open_sink,
-            connection.open_stream,
-            connection.open_duplex,
-            connection.ping,
-            connection.close,
-            connection.cancel,
-            lambda: connection.request(b""),
-            lambda: connection.call(b""),
-            lambda: connection.stream.grant_credit(1),
-        ):
-            with pytest.raises(LinkClosed):
-                verb()
-        connection.shutdown(timeout=TIME)
-        # A peer that has closed its top-level has been heard.
-        assert connection.stream.closed == b"fin"
-        assert connection.sink.cancelled == b""
-
-
-def test_why_the_peer_ended_something_stays(
-    pair: tuple[bpmux.Connection, bpmux.Connection],
-) -> None:
-    near, far = pair
-    sink = near.open_sink()
-    duplex = near.open_duplex()
-    left = near.open_sink()
-    opened, both, other = (far.accept(timeout=TIME) for _ in range(3))
-    assert isinstance(opened, bpmux.OpenedSink)
-    assert isinstance(both, bpmux.OpenedDuplex)
-    assert isinstance(other, bpmux.OpenedSink)
-    assert sink.cancelled is None
-    opened.stream.cancel(b"enough", timeout=TIME)
-    other.stream.cancel(b"too much", timeout=TIME)
-    both.duplex.close(b"no more", timeout=TIME)
-    for one, why in ((sink, b"enough"), (left, b"too much")):
-        assert one.wait_cancelled(timeout=TIME) == why
-    assert duplex.receive(timeout=TIME) is None
-    with pytest.raises(PeerCancelled):
-        sink.close(timeout=TIME)
-    with pytest.raises(UsageError, match="closed"):
-        duplex.cancel(timeout=TIME)
-    with pytest.raises(RuntimeError), left:
-        raise RuntimeError
-    duplex.close(timeout=TIME)
-    assert duplex.cancelled is None, "closed here, and never cancelled"
-
-    def kept() -> None:
-        assert (sink.cancelled, left.cancelled) == (b"enough", b"too much")
-        assert duplex.closed == b"no more"
-
-    kept()
-    far.abort()
-    near.wait_ended(timeout=TIME)
-    kept()
-
-
-def test_a_cancel_during_a_close_stays() -> None:
-    with manual() as (near, far):
-        far.stream.grant_credit(1000)
-        sink = near.open_sink()
-        sink.send(b"it waits for credit")
-        opened = far.accept(timeout=TIME)
-        assert isinstance(opened, bpmux.OpenedSink)
-        with ThreadPoolExecutor(1) as threads:
-            closing = threads.submit(sink.close, timeout=TIME)
-            wait_until(lambda: sink._sink.closed, "it is being closed")
-            opened.stream.cancel(b"meanwhile", timeout=TIME)
-            with pytest.raises(PeerCancelled):
-                closing.result(timeout=TIME)
-        assert sink.cancelled == b"meanwhile"
-
-
-def test_why_a_request_was_given_up_stays(
-    pair: tuple[bpmux.Connection, bpmux.Connection],
-) -> None:
-    near, far = pair
-    # The pong comes behind the credit of the top-level: requests are sent at once.
-    near.ping(timeout=TIME)
-    near.request(b"one").cancel(b"never mind")
-    near.request(b"two").cancel(b"nor this")
-    one, two = (far.accept(timeout=TIME) for _ in range(2))
-    assert isinstance(one, bpmux.Request)
-    assert isinstance(two, bpmux.Request)
-    assert one.wait_cancelled(timeout=TIME) == b"never mind"
-    assert two.wait_cancelled(timeout=TIME) == b"nor this"
-    with pytest.raises(PeerCancelled):
-        one.respond(b"")
-    with pytest.raises(PeerCancelled):
-        two.close(b"")
-    assert (one.cancelled, two.cancelled) == (b"never mind", b"nor this")
 
 
 def test_a_message_above_the_memory_is_received_in_parts() -> None:

@@ -1,15 +1,16 @@
-"""The threads of bpmux's `serve`, and calls that wait for room or are given up."""
+"""Handlers and threads of bpmux's `serve`, and calls that wait for room or are given up."""
 
 import asyncio
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
+from support.commands import wait_until
 
-from ackline import LinkTimeout, ProtocolError, RequestClosed, bpmux
+from ackline import LinkTimeout, ProtocolError, RequestClosed, TransportError, UsageError, bpmux
 from ackline._bpmux_serving import serve_each
 from ackline.aio import bpmux as aio
 
@@ -212,3 +213,114 @@ def test_an_exception_in_the_loop_of_a_listener_aborts_its_connections() -> None
             serve_each(interrupted(), handle)
         far.wait_ended(timeout=TIME)
         other.wait_ended(timeout=TIME)
+
+
+@contextmanager
+def served(**handlers: Callable[..., object]) -> Iterator[bpmux.Connection]:
+    """A connection to a peer that serves."""
+    with (
+        bpmux.listen(URL) as listener,
+        ThreadPoolExecutor(1) as threads,
+        bpmux.connect(listener.url) as near,
+    ):
+        far = listener.accept(timeout=TIME)
+        serving = threads.submit(far.serve, **handlers)
+        yield near
+        near.shutdown(timeout=TIME)
+        serving.result(timeout=TIME)
+
+
+def test_handlers_serve_until_the_peer_closes() -> None:
+    read: list[bytes] = []
+    with served(
+        on_request=bytes.upper,
+        on_sink=lambda stream, payload: read.extend([payload, *stream]),
+        on_stream=lambda sink, payload: sink.send_many([payload] * 3),
+        on_duplex=lambda duplex, _: [duplex.send(message) for message in duplex],
+    ) as near:
+        assert near.call(b"question", timeout=TIME) == b"QUESTION"
+        with near.open_sink(b"log") as sink:
+            sink.send_many([b"one", b"two"])
+        assert list(near.open_stream(b"again")) == [b"again"] * 3
+        duplex = near.open_duplex()
+        duplex.send(b"echo")
+        assert duplex.receive(timeout=TIME) == b"echo"
+        duplex.close(timeout=TIME)
+        assert duplex.receive(timeout=TIME) is None
+        assert duplex.closed == b""
+    assert read == [b"log", b"one", b"two"]
+
+
+def test_an_exception_of_a_handler_reaches_the_caller() -> None:
+    told: list[BaseException] = []
+
+    def fail(*_: object) -> None:
+        raise ValueError("wrong")
+
+    handlers = {"on_request": fail, "on_sink": fail, "on_stream": fail, "on_duplex": fail}
+    with served(**handlers, on_error=told.append) as near:
+        with pytest.raises(RequestClosed) as closed:
+            near.call(b"question", timeout=TIME)
+        assert closed.value.payload == b"wrong"
+        assert near.open_sink().wait_cancelled(timeout=TIME) == b"wrong"
+        stream, duplex = near.open_stream(), near.open_duplex()
+        assert (list(stream), stream.closed) == ([], b"wrong")
+        assert (list(duplex), duplex.closed) == ([], b"wrong")
+    assert [str(error) for error in told] == ["wrong"] * 4
+
+
+def test_an_entity_without_a_handler_is_ended() -> None:
+    with served() as near:
+        with pytest.raises(RequestClosed, match="no handler"):
+            near.call(b"question", timeout=TIME)
+        assert near.open_sink().wait_cancelled(timeout=TIME) == b"no handler"
+        stream = near.open_stream()
+        assert (list(stream), stream.closed) == ([], b"no handler")
+
+
+def test_handlers_at_once_are_bounded() -> None:
+    go, at_once, most = threading.Event(), threading.Semaphore(2), []
+
+    def handler(payload: bytes) -> bytes:
+        most.append(at_once.acquire(blocking=False))
+        go.wait(TIME)
+        at_once.release()
+        return payload
+
+    with served(on_request=handler, concurrency=2) as near:
+        responses = [near.request(b"%d" % number) for number in range(6)]
+        wait_until(lambda: len(most) == 2, "two handlers run")
+        go.set()
+        answers = [response.response(timeout=TIME) for response in responses]
+    assert answers == [b"%d" % number for number in range(6)]
+    assert most == [True] * 6
+
+
+def test_a_listener_serves_every_connection_until_it_is_closed() -> None:
+    told: list[BaseException] = []
+    with bpmux.listen(URL) as listener, ThreadPoolExecutor(1) as threads:
+        serving = threads.submit(listener.serve, on_request=bytes.upper, on_error=told.append)
+        with bpmux.connect(listener.url) as first, bpmux.connect(listener.url) as second:
+            assert first.call(b"one", timeout=TIME) == b"ONE"
+            assert second.call(b"two", timeout=TIME) == b"TWO"
+            host, port = listener.url.removeprefix("bpmux://").rsplit(":", 1)
+            with socket.create_connection((host, int(port)), timeout=TIME) as rude:
+                rude.sendall(b"\xff" * 20)
+                wait_until(lambda: told, "the broken rule is told")
+            assert isinstance(told[0], ProtocolError)
+            listener.close()
+            with pytest.raises(TransportError):
+                bpmux.connect(listener.url)
+            assert first.call(b"three", timeout=TIME) == b"THREE"
+            assert not serving.done()
+        serving.result(timeout=TIME)
+    assert len(told) == 1
+
+
+def test_handlers_that_could_never_run_are_refused(
+    pair: tuple[bpmux.Connection, bpmux.Connection],
+) -> None:
+    with pytest.raises(UsageError, match="concurrency is 0"):
+        pair[1].serve(concurrency=0)
+    with bpmux.listen(URL) as listener, pytest.raises(UsageError, match="concurrency is 0"):
+        listener.serve(concurrency=0)

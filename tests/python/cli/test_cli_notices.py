@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from support.commands import DEADLINE, ROOT, ackline, wait_until
-from test_cli import a_window, connect, fill, full_spool
+from support.lumberjack import a_window, connect, fill, full_spool
 
 import ackline as package
 from ackline import Spool, bpmux

@@ -1,5 +1,6 @@
 """The keyword options of `connect`, `listen` and `adopt`, which come from the tables of options."""
 
+import importlib
 import inspect
 import subprocess
 import sys
@@ -7,7 +8,7 @@ import sys
 import pytest
 from support.commands import ROOT
 
-from ackline import UsageError, _options, bpmux, lumberjack, relink
+from ackline import UsageError, bpmux, lumberjack, relink
 from ackline._table import HANDED_OVER, rows
 from ackline.aio import bpmux as aio_bpmux
 from ackline.aio import lumberjack as aio_lumberjack
@@ -34,7 +35,8 @@ def test_what_repeats_the_tables_is_as_written() -> None:
 def test_a_call_shows_its_options_and_has_a_type_for_them(protocol: str, call: str) -> None:
     options = rows(f"{protocol}.{call}")
     assert len(options) > 12
-    typed = getattr(_options, f"{protocol.capitalize()}{call.capitalize()}Options")
+    typing = importlib.import_module(f"ackline._{protocol}_options")
+    typed = getattr(typing, f"{protocol.capitalize()}{call.capitalize()}Options")
     assert typed.__annotations__.keys() == options.keys()
     for module in MODULES[protocol]:
         assert getattr(module, f"{call.capitalize()}Options") is typed

@@ -1,1 +1,1 @@
-"""Helpers of the tests: commands, certificates and a proxy."""
+"""Helpers of the tests: commands, certificates, a proxy, and both ends of a protocol."""
