@@ -4,17 +4,17 @@
 //! would give the same positions to different events. So the copy gets a new UUID; readers and
 //! recovery still accept the files with the old one, which `spool.json` names as `formerly`.
 
-use std::{collections::BTreeSet, path::Path, sync::Arc};
+use std::{collections::BTreeSet, path::Path};
 
 use crate::{
     Access, SpoolError,
     consumers::{self, lock_file},
-    disk::RealDisk,
-    folder::{Folder, IDENTITY, MARK},
+    folder::{Folder, IDENTITY},
     format::Identity,
     key, lease,
     lock::{Lock, Taken},
     mark, migrate, rights,
+    spool::{folder_of, identity_of},
     start::Start,
 };
 
@@ -59,15 +59,8 @@ pub fn adopt(dir: &Path, access: Access) -> Result<Adopted, SpoolError> {
 }
 
 fn open(dir: &Path, access: Access) -> Result<(Folder, Identity), SpoolError> {
-    let not_a_spool = || SpoolError::NotASpool {
-        dir: dir.to_owned(),
-        detail: "it has no spool.json".to_owned(),
-    };
-    let folder = match Folder::open(dir, access, Arc::new(RealDisk)) {
-        Err(error) if error.is_not_found() => return Err(not_a_spool()),
-        folder => folder?,
-    };
-    let identity = Identity::read(&folder)?.ok_or_else(not_a_spool)?;
+    let folder = folder_of(dir, access)?;
+    let identity = identity_of(&folder)?;
     rights::check(&folder)?;
     Ok((folder, identity))
 }
@@ -88,8 +81,7 @@ fn hold_consumers(folder: &Folder) -> Result<Vec<Lock>, SpoolError> {
 /// Lowers marks above the durable position to it. Returns the names of their consumers. They were
 /// copied later than the events: here their positions go to other events.
 fn lower_marks(folder: &Folder, identity: &Identity) -> Result<Vec<String>, SpoolError> {
-    let path = folder.root().join(MARK);
-    let durable = mark::Mark::read(&folder.root().read_file(MARK)?, &path)?;
+    let durable = mark::Mark::of(folder)?;
     let mut lowered = Vec::new();
     for mut mark in consumers::list(folder)? {
         if mark.committed > durable.position {

@@ -366,6 +366,22 @@ impl SpoolError {
         }
     }
 
+    /// The error of a folder that is no spool.
+    pub(crate) fn not_a_spool(dir: &std::path::Path, detail: impl Into<String>) -> Self {
+        Self::NotASpool {
+            dir: dir.to_owned(),
+            detail: detail.into(),
+        }
+    }
+
+    /// The error of a consumer that does not exist.
+    pub(crate) fn no_consumer(name: &str, folder: &crate::folder::Folder) -> Self {
+        Self::NoConsumer {
+            name: name.to_owned(),
+            dir: folder.dir().to_owned(),
+        }
+    }
+
     pub(crate) fn corrupt(path: &std::path::Path, detail: impl Into<String>) -> Self {
         Self::Corrupt {
             path: path.to_owned(),

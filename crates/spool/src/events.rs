@@ -38,7 +38,7 @@ pub struct Rows {
 }
 
 /// The memory of a builder, in bytes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Memory {
     /// The limit of all batches and the other events.
     limit: usize,
@@ -55,7 +55,7 @@ struct Memory {
 }
 
 /// The values of the events that are in no batch yet.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct EventValues {
     sequences: Vec<i64>,
     payloads: Values,
@@ -140,24 +140,15 @@ impl Rows {
             batch_limit: most_rows.clamp(1, 1 << 20),
             memory: Memory {
                 limit: usize::MAX,
-                done: 0,
-                held: 0,
-                row: 0,
-                is_full: false,
-                too_large: None,
+                ..Memory::default()
             },
             runs: Vec::new(),
             filled: 0,
             left: 0,
             values: EventValues {
-                sequences: Vec::new(),
-                payloads: Values::default(),
-                parts: Values::default(),
                 part_lists: vec![0],
-                digests: Values::default(),
                 digester,
-                has_payload: Validity::default(),
-                has_parts: Validity::default(),
+                ..EventValues::default()
             },
             skips_repeats: false,
             done: VecDeque::new(),

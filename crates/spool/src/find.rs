@@ -158,11 +158,7 @@ impl Spool {
             let (segment, entry, span) = match walk.next()? {
                 None => return Ok(lag),
                 Some(Step::Hole(_)) => continue,
-                Some(Step::Group {
-                    segment,
-                    entry,
-                    span,
-                }) => (segment, entry, span),
+                Some(Step::Group(segment, entry, span)) => (segment, entry, span),
             };
             lag.events += span.end - span.start;
             lag.bytes += u64::from(entry.length);
@@ -197,7 +193,7 @@ impl Spool {
     fn times_elsewhere(&self, entry: &Entry) -> Result<Option<Arc<Times>>, SpoolError> {
         self.listed.forget();
         match self.walk(entry.first..entry.end())?.next()? {
-            Some(Step::Group { segment, entry, .. }) if !segment.lacks(&entry) => {
+            Some(Step::Group(segment, entry, _)) if !segment.lacks(&entry) => {
                 self.times_if_sound(&segment, &entry)
             }
             _ => Ok(None),

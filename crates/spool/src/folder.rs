@@ -311,6 +311,19 @@ impl Folder {
         disk.sync_dir(at)
     }
 
+    /// The directory `lost+found`, made if it is missing.
+    pub(crate) fn lost_found(&self) -> Result<Dir, SpoolError> {
+        self.make_dir(LOST_FOUND)?;
+        self.root().sub(LOST_FOUND)
+    }
+
+    /// Moves a file to another directory; durable when it returns.
+    pub(crate) fn relocate(&self, from: Name<'_>, to: Name<'_>) -> Result<(), SpoolError> {
+        self.disk().rename(from, to)?;
+        self.disk().sync_dir(to.dir)?;
+        self.disk().sync_dir(from.dir)
+    }
+
     /// Whether the path by which it was opened still leads to it.
     pub(crate) fn is_in_place(&self) -> Result<bool, SpoolError> {
         let own = self.root().key()?;
@@ -359,7 +372,7 @@ pub(crate) const SEGMENTS: &str = "segments";
 pub(crate) const CONSUMERS: &str = "consumers";
 
 /// The directory of the parts that mending cut.
-pub(crate) const LOST_FOUND: &str = "lost+found";
+const LOST_FOUND: &str = "lost+found";
 
 /// The names that a spool makes in its folder and checks when it is opened.
 pub(crate) const NAMES: &[&str] = &[

@@ -168,10 +168,7 @@ impl Lease {
             Some(mark) if mark.generation != self.generation && state.exists => {
                 Err(self.stale(mark.generation, mark.holder))
             }
-            None if state.exists => Err(SpoolError::NoConsumer {
-                name: self.name.clone(),
-                dir: self.folder.dir().to_owned(),
-            }),
+            None if state.exists => Err(SpoolError::no_consumer(&self.name, &self.folder)),
             found => Ok(found),
         }
     }
@@ -358,10 +355,7 @@ impl Spool {
         let lock = self.hold(name)?;
         let Some(mut mark) = self.sound_mark(name)? else {
             self.forget_lock(name, lock)?;
-            return Err(SpoolError::NoConsumer {
-                name: name.to_owned(),
-                dir: self.folder.dir().to_owned(),
-            });
+            return Err(SpoolError::no_consumer(name, &self.folder));
         };
         let text = self.former_text(&lock, name);
         let _marks = Lock::marks(&self.folder)?;

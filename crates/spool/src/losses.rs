@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{
     SpoolError,
-    clock::{rfc3339, us_of},
+    clock::{now_us, rfc3339, us_of},
     folder::{Folder, LOSSES},
     format::{FORMAT, check_format},
     sealed,
@@ -22,6 +22,19 @@ pub struct Loss {
     pub why: LossWhy,
     /// When that was noted, in microseconds since 1970 (UTC).
     pub noted_us: i64,
+}
+
+impl Loss {
+    /// A loss of these positions, found now.
+    pub(crate) fn new(from: u64, to: u64, why: LossWhy) -> Self {
+        let noted_us = now_us();
+        Self {
+            from,
+            to,
+            why,
+            noted_us,
+        }
+    }
 }
 
 /// The reason why positions cannot be read.

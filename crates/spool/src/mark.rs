@@ -8,6 +8,7 @@ use std::{fs::File, os::unix::fs::FileExt, path::Path};
 
 use crate::{
     SpoolError,
+    folder::{Folder, MARK},
     format::{array, is_sealed, seal},
 };
 
@@ -60,6 +61,12 @@ impl Mark {
             generation: u64::from_le_bytes(array(bytes, 24)),
             watched_us: u64::from_le_bytes(array(bytes, 32)),
         })
+    }
+
+    /// The mark of the spool in this folder, as [`read`](Self::read) finds it.
+    pub(crate) fn of(folder: &Folder) -> Result<Self, SpoolError> {
+        let root = folder.root();
+        Self::read(&root.read_file(MARK)?, &root.join(MARK))
     }
 
     /// The newest sound slot; in a spool of format 1 that no writer has opened since, the higher

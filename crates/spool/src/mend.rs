@@ -15,14 +15,13 @@ use crate::{
     consumers,
     disk::{Name, RealDisk},
     examine::{Bounds, Examined, examine},
-    folder::{CONSUMERS, Dir, Folder, IDENTITY, LOST_FOUND, SEGMENTS},
+    folder::{CONSUMERS, Folder, IDENTITY, LOSSES, MARK, SEGMENTS, START},
     format::{FORMAT, Identity},
-    index::{self, INDEX, Index, index_name, position_in, segment_name},
+    index::{self, INDEX, Index, position_in, segment_name},
     lock::Lock,
     losses::{self, Loss, LossWhy},
     mark::Mark,
-    recovery::{self, loss, set_aside},
-    rewrite, rights,
+    recovery, rewrite, rights,
     start::{self, Start},
 };
 
@@ -105,10 +104,8 @@ pub fn mend(dir: &Path, access: Access, dry_run: bool) -> Result<Mended, SpoolEr
 
 /// The identity that the other files of a folder name.
 fn of_files(folder: &Folder) -> Result<Identity, SpoolError> {
-    let not_a_spool = || SpoolError::NotASpool {
-        dir: folder.dir().to_owned(),
-        detail: "it has no spool.json that can be read, and no file that names its UUID".to_owned(),
-    };
+    let detail = "it has no spool.json that can be read, and no file that names its UUID";
+    let not_a_spool = || SpoolError::not_a_spool(folder.dir(), detail);
     if !folder.root().has(SEGMENTS)? {
         return Err(not_a_spool());
     }
@@ -156,10 +153,10 @@ impl Mending {
         if from >= to {
             return Ok(());
         }
-        let path = self.folder.root().join(crate::folder::LOSSES);
+        let path = self.folder.root().join(LOSSES);
         for (from, to) in losses::without(&self.known, from, to) {
             self.step("loss_noted", &path, Some((from, to)), why.as_str());
-            let new = loss(from, to, why);
+            let new = Loss::new(from, to, why);
             self.known.push(new);
             if !self.dry_run {
                 losses::add(&self.folder, &self.identity.uuid, &[new])?;
@@ -187,13 +184,10 @@ impl Mending {
     /// Rebuilds the durable mark, the start and the losses, as recovery does.
     fn small_files(&mut self) {
         let root = self.folder.root();
-        let mark = root
-            .read_file(crate::folder::MARK)
-            .and_then(|file| Mark::read(&file, &root.join(crate::folder::MARK)));
         let found = [
-            (crate::folder::MARK, mark.err()),
-            (crate::folder::START, Start::read(&self.folder).err()),
-            (crate::folder::LOSSES, losses::read(&self.folder).err()),
+            (MARK, Mark::of(&self.folder).err()),
+            (START, Start::read(&self.folder).err()),
+            (LOSSES, losses::read(&self.folder).err()),
         ];
         let faults = found.map(|(name, error)| error.map(|error| (root.join(name), error)));
         for (path, error) in faults.into_iter().flatten() {
@@ -281,11 +275,9 @@ impl Mending {
     }
 
     fn durable(&self) -> u64 {
-        let root = self.folder.root();
-        let mark = root
-            .read_file(crate::folder::MARK)
-            .and_then(|file| Mark::read(&file, &root.join(crate::folder::MARK)));
-        mark.map_or(0, |mark| mark.position).max(self.position)
+        Mark::of(&self.folder)
+            .map_or(0, |mark| mark.position)
+            .max(self.position)
     }
 
     /// Mends one segment that could be examined. Returns where its positions end, if it has any.
@@ -358,7 +350,7 @@ impl Mending {
         if self.dry_run {
             return Ok(());
         }
-        let kept = self.lost_found()?;
+        let kept = self.folder.lost_found()?;
         let Range {
             start: from,
             end: to,
@@ -385,12 +377,7 @@ impl Mending {
         if self.dry_run {
             return Ok(());
         }
-        for name in [segment_name(first), index_name(first)] {
-            if self.folder.segments()?.has(&name)? {
-                set_aside(&self.folder, &name)?;
-            }
-        }
-        Ok(())
+        recovery::set_pair_aside(&self.folder, first)
     }
 
     /// Indexes without a segment: recovery moves them away and notes the positions that they name.
@@ -443,11 +430,8 @@ impl Mending {
     }
 
     fn newest_epoch(&self) -> u64 {
-        let root = self.folder.root();
-        let mark = root
-            .read_file(crate::folder::MARK)
-            .and_then(|file| Mark::read(&file, &root.join(crate::folder::MARK)));
-        start::newest_epoch(&self.folder, mark.map_or(0, |mark| mark.epoch))
+        let epoch = Mark::of(&self.folder).map_or(0, |mark| mark.epoch);
+        start::newest_epoch(&self.folder, epoch)
     }
 
     fn set_mark_aside(&mut self, name: &str) -> Result<(), SpoolError> {
@@ -462,20 +446,16 @@ impl Mending {
         if self.dry_run {
             return Ok(());
         }
-        let kept = self.lost_found()?;
         let to = format!("{file}.{}", now_us());
-        let dir = self.folder.consumers()?;
+        let (dir, kept) = (self.folder.consumers()?, self.folder.lost_found()?);
         self.folder
-            .disk()
-            .rename(Name::new(dir, &file), Name::new(&kept, &to))?;
-        self.folder.disk().sync_dir(&kept)?;
-        self.folder.disk().sync_dir(dir)
+            .relocate(Name::new(dir, &file), Name::new(&kept, &to))
     }
 
     /// Continues above a consumer's mark: the events below it were durable once, and their
     /// positions must not be given to other events.
     fn raise(&mut self, from: u64, to: u64) -> Result<(), SpoolError> {
-        let path = self.folder.root().join(crate::folder::START);
+        let path = self.folder.root().join(START);
         let why = "a consumer's mark is above the end";
         self.step("position_raised", &path, Some((from, to)), why);
         self.note(from, to, LossWhy::Lost)?;
@@ -495,10 +475,5 @@ impl Mending {
             watched_us: known.as_ref().map_or(0, |known| known.watched_us),
         };
         start.write(&self.folder)
-    }
-
-    fn lost_found(&self) -> Result<Dir, SpoolError> {
-        self.folder.make_dir(LOST_FOUND)?;
-        self.folder.root().sub(LOST_FOUND)
     }
 }

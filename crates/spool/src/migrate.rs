@@ -7,9 +7,9 @@ use crate::{
     folder::{Folder, MARK},
     format::{FORMAT, Identity},
     index::Index,
-    losses::LossWhy,
+    losses::{Loss, LossWhy},
     mark,
-    recovery::{State, loss},
+    recovery::State,
 };
 
 /// Names the format in `spool.json` first, so that an older release refuses the later changes.
@@ -47,7 +47,9 @@ pub(crate) fn gaps(folder: &Folder, state: &mut State) -> Result<(), SpoolError>
             number += 1;
         }
         if covered < next.first {
-            state.losses.push(loss(covered, next.first, LossWhy::Lost));
+            state
+                .losses
+                .push(Loss::new(covered, next.first, LossWhy::Lost));
         }
     }
     Ok(())

@@ -14,12 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{
-    Settle, Spool, SpoolError, consumers,
-    folder::{Folder, MARK},
-    format::Identity,
-    mark,
-};
+use crate::{Settle, Spool, SpoolError, consumers, folder::Folder, format::Identity, mark};
 
 /// When a block is settled. A link keeps to one promise: blocks of different promises are not
 /// settled in the order of appending.
@@ -113,16 +108,12 @@ impl Held {
         self.looked = Some(now);
         let name = self.consumer();
         let Some(mark) = consumers::read(folder, name)? else {
-            return Err(SpoolError::NoConsumer {
-                name: name.to_owned(),
-                dir: folder.dir().to_owned(),
-            });
+            return Err(SpoolError::no_consumer(name, folder));
         };
         let mark = mark.check(folder, identity)?;
         if self.mark.is_none_or(|(seen, _)| seen != mark.committed) {
             // A mark above the durable position acknowledges nothing.
-            let durable = folder.root().read_file(MARK)?;
-            let durable = mark::Mark::read(&durable, &folder.root().join(MARK))?;
+            let durable = mark::Mark::of(folder)?;
             mark.check_end(folder, durable.position, durable.epoch)?;
             self.mark = Some((mark.committed, now));
         }

@@ -22,7 +22,7 @@ use crate::{
     consumers,
     disk::{Disk, Name},
     examine::{Bounds, Examined, examine},
-    folder::{CONSUMERS, Dir, Folder, IDENTITY, LOCK, LOSSES, LOST_FOUND, SEGMENTS, TEMPORARY},
+    folder::{CONSUMERS, Dir, Folder, IDENTITY, LOCK, LOSSES, SEGMENTS, TEMPORARY},
     format::Identity,
     index::{self, INDEX, Index, index_name, position_in, segment_name},
     key,
@@ -99,10 +99,7 @@ pub(crate) fn prepare(
             if folder.root().has(SEGMENTS)? {
                 detail += "; if it was a spool, `ackline spool mend` makes that file anew";
             }
-            return Err(SpoolError::NotASpool {
-                dir: dir.to_owned(),
-                detail,
-            });
+            return Err(SpoolError::not_a_spool(dir, detail));
         }
     }
     rights::take_over(&folder)?;
@@ -262,12 +259,9 @@ fn remove_below_start(
 ) -> Result<(), SpoolError> {
     // The end of the last segment is in its index alone; the start is never inside a segment.
     let gone = firsts.partition_point(|first| *first < state.start);
-    let (dir, disk) = (folder.segments()?, folder.disk());
-    for first in firsts.drain(..gone) {
-        disk.remove(dir, &segment_name(first))?;
-        disk.remove(dir, &index_name(first))?;
-    }
-    Ok(())
+    firsts
+        .drain(..gone)
+        .try_for_each(|first| remove_pair(folder, first))
 }
 
 /// Handles indexes without a segment. An index that names events shows that their segment was
@@ -296,7 +290,7 @@ fn sort_orphans(
                 let next = firsts.get(firsts.partition_point(|other| *other < first));
                 let to = next.map_or(end, |next| end.min(*next));
                 state.recovered.position = state.recovered.position.max(end);
-                state.losses.push(loss(first, to, LossWhy::Removed));
+                state.losses.push(Loss::new(first, to, LossWhy::Removed));
                 tracing::error!(code = "spool.lost", dir = %folder.dir().display(), from = first, to,
                     "a segment was removed by hand: its index is left and names these positions");
                 orphans.push(name);
@@ -324,20 +318,24 @@ fn end_of(index: &Index) -> Result<Option<u64>, SpoolError> {
 
 /// Moves a segment's or an index's file to `lost+found`.
 pub(crate) fn set_aside(folder: &Folder, name: &str) -> Result<(), SpoolError> {
-    folder.make_dir(LOST_FOUND)?;
-    let kept = folder.root().sub(LOST_FOUND)?;
-    let dir = folder.segments()?;
+    let kept = folder.lost_found()?;
     let mut to = name.to_owned();
     let mut number = 1;
     while kept.has(&to)? {
         number += 1;
         to = format!("{name}.{number}");
     }
-    folder
-        .disk()
-        .rename(Name::new(dir, name), Name::new(&kept, &to))?;
-    folder.disk().sync_dir(&kept)?;
-    folder.disk().sync_dir(dir)
+    folder.relocate(Name::new(folder.segments()?, name), Name::new(&kept, &to))
+}
+
+/// Moves those of a segment's two files that exist to `lost+found`.
+pub(crate) fn set_pair_aside(folder: &Folder, first: u64) -> Result<(), SpoolError> {
+    for name in [segment_name(first), index_name(first)] {
+        if folder.segments()?.has(&name)? {
+            set_aside(folder, &name)?;
+        }
+    }
+    Ok(())
 }
 
 /// Moves a damaged list of losses away, so that the next one is whole.
@@ -345,15 +343,11 @@ fn renew_losses(folder: &Folder) -> Result<(), SpoolError> {
     let Err(SpoolError::Corrupt { .. }) = losses::read(folder) else {
         return Ok(());
     };
-    folder.make_dir(LOST_FOUND)?;
-    let kept = folder.root().sub(LOST_FOUND)?;
     let to = format!("{LOSSES}.{}", now_us());
-    let root = folder.root();
-    folder
-        .disk()
-        .rename(Name::new(root, LOSSES), Name::new(&kept, &to))?;
-    folder.disk().sync_dir(&kept)?;
-    folder.disk().sync_dir(root)
+    folder.relocate(
+        Name::new(folder.root(), LOSSES),
+        Name::new(&folder.lost_found()?, &to),
+    )
 }
 
 /// Cuts the last segment to its sound groups. Returns whether there were any; an empty segment is
@@ -378,7 +372,7 @@ fn last_segment(folder: &Folder, first: u64, state: &mut State) -> Result<bool, 
     for (from, to) in found.holes() {
         tracing::error!(code = "spool.corrupt_group", path = %found.path.display(), from, to,
             "events are damaged; those before and after them stay");
-        state.losses.push(loss(from, to, LossWhy::Corrupt));
+        state.losses.push(Loss::new(from, to, LossWhy::Corrupt));
     }
     // A segment that never held an event, such as a stray file, says nothing about those before it.
     let held_none = found.groups.is_empty() && found.claimed == first;
@@ -392,7 +386,7 @@ fn last_segment(folder: &Folder, first: u64, state: &mut State) -> Result<bool, 
         });
         state
             .losses
-            .push(loss(end, state.recovered.position, LossWhy::Lost));
+            .push(Loss::new(end, state.recovered.position, LossWhy::Lost));
         state.below = first;
     }
     // Before anything is cut: the record of these positions may be cut with it.
@@ -424,21 +418,13 @@ fn leave_empty(
 ) -> Result<(), SpoolError> {
     state.published.position = state.recovered.position;
     publish(folder, state)?;
-    let held_none = found.claimed == first && first >= state.recovered.position;
-    if held_none && (found.index_fault.is_none() || found.len <= found.begin) {
-        return remove_pair(folder, first);
-    }
-    if found.claimed == first && found.len <= found.begin {
+    let held_none = first >= state.recovered.position && found.index_fault.is_none();
+    if found.claimed == first && (held_none || found.len <= found.begin) {
         return remove_pair(folder, first);
     }
     tracing::error!(code = "spool.set_aside", path = %found.path.display(), bytes = found.len,
         "no group of a segment is sound: the rest of it is kept in lost+found");
-    for name in [segment_name(first), index_name(first)] {
-        if folder.segments()?.has(&name)? {
-            set_aside(folder, &name)?;
-        }
-    }
-    Ok(())
+    set_pair_aside(folder, first)
 }
 
 /// A segment before the last one: its index is rebuilt if it is missing, and next to the last one
@@ -538,15 +524,6 @@ fn remove_temporary(folder: &Folder) -> Result<(), SpoolError> {
         }
     }
     Ok(())
-}
-
-pub(crate) fn loss(from: u64, to: u64, why: LossWhy) -> Loss {
-    Loss {
-        from,
-        to,
-        why,
-        noted_us: now_us(),
-    }
 }
 
 /// No process takes so long to replace a small file, in seconds.

@@ -24,7 +24,7 @@ use crate::{
     clock::now_us,
     commit::Settings,
     consumers::{self, Mark},
-    folder::{Folder, MARK, RETIRED},
+    folder::{Folder, RETIRED},
     format::Identity,
     index::{Index, index_name, segment_name},
     lock::Lock,
@@ -113,11 +113,7 @@ impl Retention {
     /// Whether the folder is still in its place and its writer still the newest: otherwise this
     /// thread must remove nothing.
     fn is_ours(&self) -> bool {
-        let root = self.folder.root();
-        let found = root
-            .read_file(MARK)
-            .and_then(|file| mark::Mark::read(&file, &root.join(MARK)));
-        let is_newest = found.is_ok_and(|found| found.epoch == self.epoch);
+        let is_newest = mark::Mark::of(&self.folder).is_ok_and(|found| found.epoch == self.epoch);
         is_newest && self.folder.is_in_place().unwrap_or(false)
     }
 

@@ -1,6 +1,9 @@
 //! Log lines of the writer's threads: each one is written once for each change.
 
-use std::{collections::BTreeSet, time::Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use crate::{Spool, SpoolError, commit::Committer, consumers};
 
@@ -24,11 +27,9 @@ pub(crate) struct SaidOfRetention {
 impl Committer {
     /// Logs the consumers that hold the space, at once and then every minute.
     pub(crate) fn say_stalled(&mut self, window: u64) {
-        let again = self.settings.pace.say_again;
-        if self.said.stalled.is_some_and(|at| at.elapsed() < again) {
+        if !is_due(&mut self.said.stalled, self.settings.pace.say_again) {
             return;
         }
-        self.said.stalled = Some(Instant::now());
         let marks = consumers::list(&self.files.folder).unwrap_or_default();
         let dir = self.files.folder.dir().display();
         let (bytes, budget) = (self.used(), self.settings.options.budget);
@@ -59,11 +60,9 @@ impl Committer {
 
     /// Logs that the disk or the quota is full, at once and then every minute.
     pub(crate) fn say_full(&mut self, error: &SpoolError, wanted: u64) {
-        let again = self.settings.pace.say_again;
-        if self.said.full.is_some_and(|at| at.elapsed() < again) {
+        if !is_due(&mut self.said.full, self.settings.pace.say_again) {
             return;
         }
-        self.said.full = Some(Instant::now());
         let free = self
             .files
             .folder
@@ -75,12 +74,9 @@ impl Committer {
 
     /// Logs that no file can be opened, at once and then every minute.
     pub(crate) fn say_no_descriptors(&mut self, error: &SpoolError) {
-        let again = self.settings.pace.say_again;
-        let said = &mut self.said.no_descriptors;
-        if said.is_some_and(|at| at.elapsed() < again) {
+        if !is_due(&mut self.said.no_descriptors, self.settings.pace.say_again) {
             return;
         }
-        *said = Some(Instant::now());
         tracing::error!(code = "spool.descriptors", dir = %self.files.folder.dir().display(), %error,
             "no file descriptor is left: nothing is acknowledged and senders wait until there is one; raise the \
              limit of open files (ulimit -n)");
@@ -97,4 +93,13 @@ impl Committer {
             tracing::info!(code = "spool.resumed", dir = %self.files.folder.dir().display(), "there is room again");
         }
     }
+}
+
+/// Whether a line is to be written again, which counts as written then.
+fn is_due(written: &mut Option<Instant>, again: Duration) -> bool {
+    let is_due = written.is_none_or(|at| at.elapsed() >= again);
+    if is_due {
+        *written = Some(Instant::now());
+    }
+    is_due
 }

@@ -25,7 +25,7 @@ use crate::{
     read::{ReadOptions, Reader},
     rights,
     segment::check_group,
-    walk::{Listed, Segment, Step, Walk, loss},
+    walk::{Listed, Segment, Step, Walk},
 };
 
 mod cut;
@@ -89,15 +89,12 @@ impl Spool {
     /// `spool.not_a_spool`, `spool.rights` if users other than `access` allows can read it,
     /// `spool.format`, `spool.corrupt`, `spool.io`.
     pub fn open_with(dir: &Path, access: Access) -> Result<Self, SpoolError> {
-        match Folder::open(dir, access, Arc::new(RealDisk)) {
-            Err(error) if error.is_not_found() => Err(not_a_spool(dir)),
-            folder => Self::open_in(folder?),
-        }
+        Self::open_in(folder_of(dir, access)?)
     }
 
     /// Opens the spool in this folder.
     pub(crate) fn open_in(folder: Folder) -> Result<Self, SpoolError> {
-        let identity = Identity::read(&folder)?.ok_or_else(|| not_a_spool(folder.dir()))?;
+        let identity = identity_of(&folder)?;
         rights::check(&folder)?;
         let mark = match folder.root().read_file(MARK) {
             Err(error) if error.is_not_found() && identity.format > 1 => {
@@ -161,7 +158,7 @@ impl Spool {
         }
         let mut walk = Walk::new(&self.listed, position..position + 1, durable)?;
         Ok(match walk.next()? {
-            Some(Step::Group { entry, .. }) => entry.is_sealed.then_some(entry.epoch),
+            Some(Step::Group(_, entry, _)) => entry.is_sealed.then_some(entry.epoch),
             _ => None,
         })
     }
@@ -213,7 +210,7 @@ impl Spool {
     ) -> Result<impl Iterator<Item = Result<BlockInfo, SpoolError>> + use<>, SpoolError> {
         let first_kept = self.first_kept()?;
         if range.start < first_kept && range.start < range.end {
-            let hole = loss(range.start, first_kept, LossWhy::Removed);
+            let hole = Loss::new(range.start, first_kept, LossWhy::Removed);
             return Err(self.listed.refusal(&hole));
         }
         Ok(Blocks {
@@ -239,17 +236,17 @@ impl Spool {
             let hole = match walk.next()? {
                 None => return Ok(holes),
                 Some(Step::Hole(hole)) => hole,
-                Some(Step::Group { .. }) if !check => continue,
-                Some(Step::Group {
-                    segment,
-                    entry,
-                    span,
-                }) => match check_group(segment.file()?, &segment.path, &entry) {
-                    Ok(()) => continue,
-                    Err(_) if walk.looks_elsewhere(&segment, &entry, span.start) => continue,
-                    Err(SpoolError::Corrupt { .. }) => loss(span.start, span.end, LossWhy::Corrupt),
-                    Err(error) => return Err(error),
-                },
+                Some(Step::Group(..)) if !check => continue,
+                Some(Step::Group(segment, entry, span)) => {
+                    match check_group(segment.file()?, &segment.path, &entry) {
+                        Ok(()) => continue,
+                        Err(_) if walk.looks_elsewhere(&segment, &entry, span.start) => continue,
+                        Err(SpoolError::Corrupt { .. }) => {
+                            Loss::new(span.start, span.end, LossWhy::Corrupt)
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
             };
             let to = hole.to.min(walk.end());
             match holes.last_mut() {
@@ -316,11 +313,7 @@ impl Iterator for Blocks {
             let (segment, entry, span) = match self.walk.next() {
                 Ok(None) => return None,
                 Ok(Some(Step::Hole(_))) => continue,
-                Ok(Some(Step::Group {
-                    segment,
-                    entry,
-                    span,
-                })) => (segment, entry, span),
+                Ok(Some(Step::Group(segment, entry, span))) => (segment, entry, span),
                 Err(error) => {
                     self.walk.go_to(self.walk.end());
                     return Some(Err(error));
@@ -353,7 +346,7 @@ fn walk_slice(slice: &Slice) -> Result<Walk, SpoolError> {
     // The process that planned the slice has checked the spool's rights.
     let access = Access { group: true };
     let folder = Folder::open(dir.ok_or_else(not_found)?, access, Arc::new(RealDisk))?;
-    let identity = Identity::read(&folder)?.ok_or_else(|| not_a_spool(folder.dir()))?;
+    let identity = identity_of(&folder)?;
     let listed = Arc::new(Listed::new(folder, &identity));
     let segment = Segment::open_any(&listed, first)?;
     if let Some(header) = segment.header() {
@@ -369,9 +362,17 @@ fn walk_slice(slice: &Slice) -> Result<Walk, SpoolError> {
     Walk::inside(listed, segment, slice.start..slice.end)
 }
 
-fn not_a_spool(dir: &Path) -> SpoolError {
-    SpoolError::NotASpool {
-        dir: dir.to_owned(),
-        detail: "it has no spool.json".to_owned(),
+/// Opens the folder of a spool.
+pub(crate) fn folder_of(dir: &Path, access: Access) -> Result<Folder, SpoolError> {
+    match Folder::open(dir, access, Arc::new(RealDisk)) {
+        Err(error) if error.is_not_found() => Err(SpoolError::not_a_spool(dir, NO_IDENTITY)),
+        folder => folder,
     }
 }
+
+/// The identity of the spool in a folder.
+pub(crate) fn identity_of(folder: &Folder) -> Result<Identity, SpoolError> {
+    Identity::read(folder)?.ok_or_else(|| SpoolError::not_a_spool(folder.dir(), NO_IDENTITY))
+}
+
+const NO_IDENTITY: &str = "it has no spool.json";

@@ -13,7 +13,6 @@ pub(crate) use opened::{Groups, Segment};
 
 use crate::{
     Loss, LossWhy, SpoolError,
-    clock::now_us,
     index::Entry,
     losses,
     segment::{SECTOR_BYTES, seal_at},
@@ -22,12 +21,8 @@ use crate::{
 /// The next step through a range of positions.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// A group, and its requested positions.
-    Group {
-        segment: Arc<Segment>,
-        entry: Entry,
-        span: Range<u64>,
-    },
+    /// A group in its segment, and its requested positions.
+    Group(Arc<Segment>, Entry, Range<u64>),
     /// Positions that cannot be read; they may end above the range.
     Hole(Loss),
 }
@@ -150,23 +145,19 @@ impl Walk {
         let (segment, between) = (Arc::clone(&groups.segment), groups.why_between());
         let Some(entry) = next else {
             let to = groups.limit.min(self.durable).min(stop);
-            let hole = loss(self.at, to, groups.why_behind());
+            let hole = Loss::new(self.at, to, groups.why_behind());
             if self.looks_again() {
                 return self.next();
             }
             return Ok(Some(self.hole(hole)));
         };
         if entry.first > self.at {
-            let hole = loss(self.at, entry.first.min(stop), between);
+            let hole = Loss::new(self.at, entry.first.min(stop), between);
             return Ok(Some(self.hole(hole)));
         }
         let span = self.at..entry.end().min(stop).min(self.end);
         self.at = span.end;
-        Ok(Some(Step::Group {
-            segment,
-            entry,
-            span,
-        }))
+        Ok(Some(Step::Group(segment, entry, span)))
     }
 
     /// Returns the footer of the segment that begins at the next position, if the whole segment
@@ -208,7 +199,7 @@ impl Walk {
 
     fn known_hole(&self) -> Option<Loss> {
         if self.at < self.start {
-            return Some(loss(self.at, self.start, LossWhy::Removed));
+            return Some(Loss::new(self.at, self.start, LossWhy::Removed));
         }
         let after = self.losses.partition_point(|loss| loss.to <= self.at);
         let found = self.losses.get(after).filter(|loss| loss.from <= self.at);
@@ -275,7 +266,7 @@ impl Walk {
                     continue;
                 }
                 let to = limit.min(self.next_loss());
-                return Ok(Some(loss(self.at, to, LossWhy::Removed)));
+                return Ok(Some(Loss::new(self.at, to, LossWhy::Removed)));
             };
             match Segment::open(&self.listed, first) {
                 Ok(segment) => {
@@ -294,16 +285,6 @@ impl Walk {
                 Err(error) => return Err(error),
             }
         }
-    }
-}
-
-/// A loss of these positions, found now.
-pub(crate) fn loss(from: u64, to: u64, why: LossWhy) -> Loss {
-    Loss {
-        from,
-        to,
-        why,
-        noted_us: now_us(),
     }
 }
 

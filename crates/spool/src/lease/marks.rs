@@ -94,10 +94,10 @@ pub(super) fn check_identity(folder: &Folder, identity: &Identity) -> Result<(),
         identity_at_path(folder)?
     };
     let Some(found) = found else {
-        return Err(SpoolError::NotASpool {
-            dir: folder.dir().to_owned(),
-            detail: "its spool.json is gone".to_owned(),
-        });
+        return Err(SpoolError::not_a_spool(
+            folder.dir(),
+            "its spool.json is gone",
+        ));
     };
     if found.uuid != identity.uuid {
         return Err(SpoolError::Replaced {

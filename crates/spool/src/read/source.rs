@@ -8,7 +8,7 @@ use crate::{
     expand::Blocks,
     group::Group,
     index::Entry,
-    walk::{Segment, Step, Walk, loss},
+    walk::{Segment, Step, Walk},
 };
 
 /// The source of groups.
@@ -44,7 +44,7 @@ impl Source {
             }
         }
         match &self.first {
-            Some(Step::Group { entry, .. }) => entry.length.into(),
+            Some(Step::Group(_, entry, _)) => entry.length.into(),
             _ => 0,
         }
     }
@@ -74,40 +74,29 @@ impl Source {
         buffer: &mut Vec<u8>,
     ) -> Result<Option<Blocks>, SpoolError> {
         loop {
-            let Some(Blocks {
-                segment,
-                group,
-                rows,
-                span,
-            }) = self
-                .current
-                .take()
-                .map_or_else(|| self.next_group(buffer), |current| Ok(Some(current)))?
-            else {
+            let next = match self.current.take() {
+                None => self.next_group(buffer)?,
+                current => current,
+            };
+            let Some(mut blocks) = next else {
                 return Ok(None);
             };
-            let (mut at, mut held) = (rows.start, 0);
-            while at < rows.end && (at == rows.start || held < events) {
-                held += u64::from(group.block(at).count);
+            let Range { start, end } = blocks.rows;
+            let (mut at, mut held) = (start, 0);
+            while at < end && (at == start || held < events) {
+                held += u64::from(blocks.group.block(at).count);
                 at += 1;
             }
-            let taken = rows.start..at;
-            if at < rows.end {
-                let rows = at..rows.end;
+            if at < end {
+                let rows = at..end;
                 self.current = Some(Blocks {
-                    segment: Arc::clone(&segment),
-                    group: Arc::clone(&group),
                     rows,
-                    span: span.clone(),
+                    ..blocks.clone()
                 });
             }
-            if !taken.is_empty() {
-                return Ok(Some(Blocks {
-                    segment,
-                    group,
-                    rows: taken,
-                    span,
-                }));
+            blocks.rows.end = at;
+            if at > start {
+                return Ok(Some(blocks));
             }
         }
     }
@@ -132,11 +121,7 @@ impl Source {
                     self.skip(hole, refusal)?;
                     continue;
                 }
-                Some(Step::Group {
-                    segment,
-                    entry,
-                    span,
-                }) => (segment, entry, span),
+                Some(Step::Group(segment, entry, span)) => (segment, entry, span),
             };
             self.check_room(&segment, &entry)?;
             match read_group(&segment, &entry, std::mem::take(buffer)) {
@@ -184,12 +169,12 @@ impl Source {
         error: SpoolError,
     ) -> Result<(Loss, SpoolError), SpoolError> {
         if matches!(error, SpoolError::Corrupt { .. }) {
-            return Ok((loss(span.start, span.end, LossWhy::Corrupt), error));
+            return Ok((Loss::new(span.start, span.end, LossWhy::Corrupt), error));
         }
         if error.is_not_found() {
             // The segment was removed since its index was opened.
             let to = self.walk.listed().start()?.max(span.end);
-            let hole = loss(span.start, to, LossWhy::Removed);
+            let hole = Loss::new(span.start, to, LossWhy::Removed);
             return Ok((hole, self.walk.listed().refusal(&hole)));
         }
         Err(error)

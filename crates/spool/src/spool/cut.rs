@@ -4,10 +4,10 @@ use std::{ops::Range, sync::Arc};
 
 use super::{Size, Slice};
 use crate::{
-    LossWhy, Spool, SpoolError,
+    Loss, LossWhy, Spool, SpoolError,
     index::Entry,
     read::OnLoss,
-    walk::{Segment, Step, loss},
+    walk::{Segment, Step},
 };
 
 impl Spool {
@@ -63,19 +63,17 @@ impl Spool {
             let hole = match walk.next()? {
                 None => break,
                 Some(Step::Hole(hole)) => hole,
-                Some(Step::Group {
-                    segment,
-                    entry,
-                    span,
-                }) => match self.add_group(&mut batch, &segment, &entry, &span) {
-                    Ok(None) => continue,
-                    Ok(Some(end)) => return Ok(end),
-                    Err(_) if walk.looks_elsewhere(&segment, &entry, span.start) => continue,
-                    Err(SpoolError::Corrupt { .. }) if on_loss == OnLoss::Skip => {
-                        loss(span.start, span.end, LossWhy::Corrupt)
+                Some(Step::Group(segment, entry, span)) => {
+                    match self.add_group(&mut batch, &segment, &entry, &span) {
+                        Ok(None) => continue,
+                        Ok(Some(end)) => return Ok(end),
+                        Err(_) if walk.looks_elsewhere(&segment, &entry, span.start) => continue,
+                        Err(SpoolError::Corrupt { .. }) if on_loss == OnLoss::Skip => {
+                            Loss::new(span.start, span.end, LossWhy::Corrupt)
+                        }
+                        Err(error) => return Err(error),
                     }
-                    Err(error) => return Err(error),
-                },
+                }
             };
             match on_loss {
                 OnLoss::Skip => batch.at = hole.to.min(walk.end()),
@@ -158,12 +156,7 @@ impl Spool {
         };
         let mut walk = self.walk(range)?;
         while let Some(step) = walk.next()? {
-            let Step::Group {
-                segment,
-                entry,
-                span,
-            } = step
-            else {
+            let Step::Group(segment, entry, span) = step else {
                 // A slice never spans a hole.
                 cut.end();
                 continue;
@@ -197,7 +190,7 @@ impl Spool {
             }
             match walk.next()? {
                 None => return Ok(total),
-                Some(Step::Group { entry, .. }) => total = total.saturating_add(entry.inflated),
+                Some(Step::Group(_, entry, _)) => total = total.saturating_add(entry.inflated),
                 Some(Step::Hole(hole)) if on_loss == OnLoss::Fail => {
                     return Err(self.listed.refusal(&hole));
                 }

@@ -56,11 +56,7 @@ impl Spool {
                     progress(walk.at() - first, durable - first);
                     continue;
                 }
-                Step::Group {
-                    segment,
-                    entry,
-                    span,
-                } => (segment, entry, span),
+                Step::Group(segment, entry, span) => (segment, entry, span),
             };
             if segment_first.replace(segment.first) != Some(segment.first) {
                 report.segments += 1;

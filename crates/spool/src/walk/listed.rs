@@ -10,7 +10,7 @@ use ackline_core::locked;
 
 use crate::{
     Loss, LossWhy, SpoolError,
-    folder::{Dir, Folder, Key, MARK},
+    folder::{Dir, Folder, Key},
     format::Identity,
     index::{self, Entry, Index, Kind, segment_name},
     mark::Mark,
@@ -111,9 +111,7 @@ impl Listed {
 
     /// The position below which every event is durable, by the current mark.
     pub(crate) fn durable(&self) -> Result<u64, SpoolError> {
-        let root = self.folder.root();
-        let mark = Mark::read(&root.read_file(MARK)?, &root.join(MARK))?;
-        Ok(mark.position)
+        Ok(Mark::of(&self.folder)?.position)
     }
 
     fn read_start(&self) -> Result<Option<Start>, SpoolError> {

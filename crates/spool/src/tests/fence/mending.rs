@@ -91,7 +91,7 @@ fn no_event_gets_a_position_that_is_noted_as_lost() {
         }),
         ("a list of losses that is newer", |dir| {
             let spool = Spool::open(dir).unwrap();
-            let one = crate::recovery::loss(12, 50, LossWhy::Lost);
+            let one = Loss::new(12, 50, LossWhy::Lost);
             crate::losses::add(&spool.folder, spool.uuid(), &[one]).unwrap();
         }),
     ];
