@@ -4,13 +4,13 @@
 //! It decides which events go to which host, and when a connection is made again. The protocol's machine
 //! decides the bytes on the wire, and the events that an acknowledgement covers.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ackline_core::{UsageError, locked};
 use ackline_link::{Address, Endpoint, Stream};
 use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use super::endpoint;
 
@@ -41,7 +41,8 @@ pub struct Sender {
 
 struct Inner {
     shared: Arc<Shared>,
-    tasks: Mutex<Vec<JoinHandle<()>>>,
+    /// One for each host, aborted when they are dropped.
+    tasks: Mutex<JoinSet<()>>,
 }
 
 impl Inner {
@@ -72,10 +73,6 @@ impl Drop for Inner {
             self.tell_rest(rest);
         }
         self.shared.enter(Phase::Closed);
-        let tasks = self.tasks.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for task in tasks {
-            task.abort();
-        }
     }
 }
 
@@ -123,11 +120,13 @@ impl Sender {
             .map_err(|_| UsageError::new("no_runtime", "open it inside a tokio runtime"))?;
         let shared = Shared::new(Pool::new(options.bounds(names.len()), names), names.len());
         let dial = Arc::new(dial);
-        let tasks = names.iter().enumerate().map(|(at, name)| {
+        let mut tasks = JoinSet::new();
+        for (at, name) in names.iter().enumerate() {
             let (name, dial, shared) = (Arc::clone(name), Arc::clone(&dial), Arc::clone(&shared));
-            runtime.spawn(host::Host::new(at, name, dial, shared, &options).run())
-        });
-        let tasks = Mutex::new(tasks.collect());
+            let host = host::Host::new(at, name, dial, shared, &options);
+            tasks.spawn_on(host.run(), &runtime);
+        }
+        let tasks = Mutex::new(tasks);
         Ok(Self {
             inner: Arc::new(Inner { shared, tasks }),
         })
@@ -185,7 +184,7 @@ impl Sender {
         };
         within(timeout, sending)
             .await
-            .unwrap_or_else(|| Err(self.late()))
+            .unwrap_or_else(|| Err(self.inner.shared.late()))
     }
 
     /// Waits until a batch that was refused as [`SenderError::Blocked`] may find room.
@@ -217,7 +216,8 @@ impl Sender {
     /// # Errors
     /// As [`Sender::flush`].
     pub async fn flushed(&self, batch: u64, timeout: Option<Duration>) -> Result<(), SenderError> {
-        self.settled(timeout, |pool| pool.is_flushed(batch)).await
+        let shared = &self.inner.shared;
+        shared.settled(timeout, |pool| pool.is_flushed(batch)).await
     }
 
     /// Waits until the batch with this id is acknowledged.
@@ -233,8 +233,8 @@ impl Sender {
             let text = "no batch that was accepted has this id";
             return Err(UsageError::new("unknown_batch", text).into());
         }
-        self.settled(timeout, |pool| pool.is_acknowledged(batch))
-            .await
+        let is_acknowledged = |pool: &Pool| pool.is_acknowledged(batch);
+        self.inner.shared.settled(timeout, is_acknowledged).await
     }
 
     /// Whether every event of the batch with this id is acknowledged; never for an id that was not given out.
@@ -266,19 +266,16 @@ impl Sender {
         shared.enter(Phase::Closing);
         let done = shared.until(|pool| pool.is_over().then_some(()));
         let is_done = within(Some(timeout), done).await.is_some();
-        let tasks = {
-            let mut tasks = locked(&self.inner.tasks);
-            std::mem::take(&mut *tasks)
-        };
-        let mut tasks = Ending {
-            tasks,
+        let mut ending = Ending {
+            tasks: std::mem::take(&mut *locked(&self.inner.tasks)),
             shared: Arc::clone(shared),
         };
         if is_done {
-            let _ = within(Some(timeout.min(LAST_BYTES)), tasks.ended()).await;
+            let ended = async { while ending.tasks.join_next().await.is_some() {} };
+            let _ = within(Some(timeout.min(LAST_BYTES)), ended).await;
         }
-        tasks.abort();
-        tasks.ended().await;
+        shared.enter(Phase::Ending);
+        ending.tasks.shutdown().await;
         shared.enter(Phase::Closed);
         let rest = shared.pool().take_unacknowledged();
         self.inner.tell_rest(rest.events());
@@ -288,26 +285,7 @@ impl Sender {
     /// Ends every connection now. [`Sender::close`] returns the events that are not acknowledged.
     pub fn abort(&self) {
         self.inner.shared.enter(Phase::Closed);
-        let tasks = locked(&self.inner.tasks);
-        for task in &*tasks {
-            task.abort();
-        }
-    }
-
-    async fn settled(
-        &self,
-        timeout: Option<Duration>,
-        is_settled: impl Fn(&Pool) -> bool,
-    ) -> Result<(), SenderError> {
-        let shared = &self.inner.shared;
-        let settled = shared.until(|pool| settled(pool, &is_settled));
-        within(timeout, settled)
-            .await
-            .unwrap_or_else(|| Err(self.late()))
-    }
-
-    fn late(&self) -> SenderError {
-        late(&self.inner.shared.pool())
+        locked(&self.inner.tasks).abort_all();
     }
 }
 
@@ -345,27 +323,8 @@ impl Receipt {
     /// [`SenderError::Timeout`]; [`SenderError::Closed`] when the sender was closed first.
     pub async fn acknowledged(&self, timeout: Option<Duration>) -> Result<(), SenderError> {
         let batch = self.accepted.batch;
-        let settled = self
-            .shared
-            .until(|pool| settled(pool, &|pool: &Pool| pool.is_acknowledged(batch)));
-        within(timeout, settled)
-            .await
-            .unwrap_or_else(|| Err(late(&self.shared.pool())))
-    }
-}
-
-fn settled(pool: &Pool, is_settled: &dyn Fn(&Pool) -> bool) -> Option<Result<(), SenderError>> {
-    if is_settled(pool) {
-        return Some(Ok(()));
-    }
-    let unacknowledged = pool.unacknowledged();
-    (pool.phase() == Phase::Closed).then_some(Err(SenderError::Closed { unacknowledged }))
-}
-
-fn late(pool: &Pool) -> SenderError {
-    SenderError::Timeout {
-        unacknowledged: pool.unacknowledged(),
-        reason: pool.last_error(),
+        let is_acknowledged = |pool: &Pool| pool.is_acknowledged(batch);
+        self.shared.settled(timeout, is_acknowledged).await
     }
 }
 
@@ -404,33 +363,16 @@ fn hosts<U: AsRef<str>>(urls: &[U], options: &SenderOptions) -> Result<Vec<Endpo
     }
 }
 
-/// The tasks of a sender that is being closed; they end with it.
+/// The tasks of a sender that is being closed; they end with it. No other task takes the events that an aborted
+/// task lets go.
 struct Ending {
-    tasks: Vec<JoinHandle<()>>,
+    tasks: JoinSet<()>,
     shared: Arc<Shared>,
-}
-
-impl Ending {
-    async fn ended(&mut self) {
-        for task in &mut self.tasks {
-            if !task.is_finished() {
-                let _ = task.await;
-            }
-        }
-    }
-
-    /// Aborts all tasks. No other task takes the events that an aborted task lets go.
-    fn abort(&self) {
-        self.shared.enter(Phase::Ending);
-        for task in &self.tasks {
-            task.abort();
-        }
-    }
 }
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        self.abort();
+        self.shared.enter(Phase::Ending);
     }
 }
 

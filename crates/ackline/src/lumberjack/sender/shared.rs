@@ -4,12 +4,14 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
+use std::time::Duration;
 
 use ackline_core::locked;
 use ackline_link::{Link, Watched};
 use ackline_lumberjack::pool::{HostState, Phase, Pool};
 
 use super::super::Writer;
+use super::{SenderError, within};
 
 /// The pool and the links, with the waits for a change of them. Locks: a link's, then the pool's; never the
 /// reverse.
@@ -113,6 +115,33 @@ impl Shared {
     /// Waits until `f` has an answer. Takes nothing itself, so giving up loses nothing.
     pub(super) async fn until<T>(&self, f: impl FnMut(&mut Pool) -> Option<T>) -> T {
         self.pool.until(f).await
+    }
+
+    /// Waits until `is_settled` holds.
+    pub(super) async fn settled(
+        &self,
+        timeout: Option<Duration>,
+        is_settled: impl Fn(&Pool) -> bool,
+    ) -> Result<(), SenderError> {
+        let settled = self.until(|pool| {
+            if is_settled(pool) {
+                return Some(Ok(()));
+            }
+            let unacknowledged = pool.unacknowledged();
+            (pool.phase() == Phase::Closed).then_some(Err(SenderError::Closed { unacknowledged }))
+        });
+        within(timeout, settled)
+            .await
+            .unwrap_or_else(|| Err(self.late()))
+    }
+
+    /// The error of a wait whose time is up.
+    pub(super) fn late(&self) -> SenderError {
+        let pool = self.pool();
+        SenderError::Timeout {
+            unacknowledged: pool.unacknowledged(),
+            reason: pool.last_error(),
+        }
     }
 
     /// Moves on in its life and tells everybody.
