@@ -134,7 +134,7 @@ impl Shared {
         peer: &PeerInfo,
         end: &End<K>,
     ) {
-        self.report.ended((scheme, &peer.name), end, None);
+        self.report.ended((scheme, peer), end, None);
     }
 
     /// A connection was refused before it was of any use: in a storm of them few have a line.

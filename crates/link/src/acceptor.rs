@@ -25,7 +25,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ackline_core::LimitHit;
+use ackline_core::{ErrorKind, LimitHit, ProtocolError};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -39,7 +39,7 @@ pub use slots::Slot;
 use crate::link::now;
 use crate::rate::{SenderRates, SharedRate};
 use crate::tls;
-use crate::{BoundListener, Listener, Peer, PeerInfo, Stream};
+use crate::{BoundListener, End, Listener, Peer, PeerInfo, Stream};
 use reason::Reason;
 use refusals::{LINE_EVERY, Refusals};
 use slots::{Limits, Origin, Slots};
@@ -113,6 +113,37 @@ impl Refused {
             offset: None,
             times: None,
         }
+    }
+
+    /// The refusal of a connection that ended for its input; `None` for another end.
+    pub fn of_end<K: ErrorKind>(peer: &PeerInfo, end: &End<K>) -> Option<Self> {
+        let mut refused = Self::new(peer, "link.slow", end.to_string());
+        match end {
+            End::Protocol(ProtocolError { kind, offset }) => {
+                (refused.code, refused.message) = (kind.code(), kind.to_string());
+                (refused.hit, refused.option) = (kind.limit(), kind.option());
+                refused.offset = Some(*offset);
+            }
+            &End::Memory {
+                value,
+                limit,
+                option,
+                offset,
+            } => {
+                refused.code = "link.memory";
+                refused.hit = Some(LimitHit {
+                    value,
+                    limit,
+                    option,
+                });
+                (refused.option, refused.offset) = (Some(option), Some(offset));
+            }
+            &End::Slow { option, offset, .. } => {
+                (refused.option, refused.offset) = (Some(option), Some(offset));
+            }
+            _ => return None,
+        }
+        Some(refused)
     }
 }
 

@@ -215,7 +215,7 @@ impl<I: Ingest> Landing<I> {
         let settle = Arc::new(settle);
         shared.open.add::<I>(id, &link, &settle);
         let aside = shared.quarantine.clone().map(|quarantine| {
-            let (peer, report) = (Arc::clone(&peer.name), Arc::clone(&shared.report));
+            let (peer, report) = (peer.clone(), Arc::clone(&shared.report));
             Arc::new(AsideSettle::new(link.clone(), peer, quarantine, report))
         });
         let repeats = shared.repeats.as_ref().filter(|_| I::COMPARES);
@@ -264,7 +264,7 @@ impl<I: Ingest> Landing<I> {
             member.end(in_order);
         }
         let refusal = self.aside.as_ref().and_then(|aside| aside.refusal());
-        let from = (I::SCHEME, &*self.peer.name);
+        let from = (I::SCHEME, &self.peer);
         self.shared.report.ended(from, &end, refusal);
     }
 

@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ackline_core::{LimitHit, locked};
-use ackline_link::Link;
+use ackline_link::{Link, PeerInfo, Refused};
 use ackline_spool::{Block, Promise, Settle, SpoolError, Writer, WriterOptions, now_us, rfc3339};
 use serde_json::json;
 
 use super::ReceiverOptions;
-use super::report::{Acked, CONNECTION, Refusal, Report};
+use super::report::{Acked, Report};
 use crate::ingest::{Aside, Ingest, Landable};
 
 /// Bytes that a block costs on disk beside its body, generously: Arrow's columns and an index entry.
@@ -71,56 +71,50 @@ impl Quarantine {
     /// Keeps a block, or says why not. `settle` is told `token` once it is durable.
     pub(super) async fn keep(
         self: &Arc<Self>,
+        peer: &PeerInfo,
         block: Block,
-        settle: Arc<dyn Settle>,
-        token: u64,
-    ) -> Result<(), Refusal> {
+        (settle, token): (Arc<dyn Settle>, u64),
+    ) -> Result<(), Refused> {
         let mut opened = self.writer.lock().await;
         if opened.is_none() {
             let (dir, options) = (self.dir.clone(), self.options.clone());
             let made = tokio::task::spawn_blocking(move || Writer::open(&dir, options)).await;
             let made = made.unwrap_or(Err(SpoolError::Closed));
-            *opened = Some(made.map_err(|error| self.unusable(&error))?.0);
+            *opened = Some(made.map_err(|error| self.unusable(peer, &error))?.0);
         }
         let Some(writer) = opened.as_ref() else {
-            return Err(self.unusable(&SpoolError::Closed));
+            return Err(self.unusable(peer, &SpoolError::Closed));
         };
         let bytes = cost(&block);
         let used = writer.stats().bytes + self.waiting.load(Ordering::Relaxed);
         if used.saturating_add(bytes) > self.budget {
-            return Err(self.full(used.saturating_add(bytes)));
+            return Err(self.full(peer, used.saturating_add(bytes)));
         }
         self.waiting.fetch_add(bytes, Ordering::Relaxed);
         writer.append(block, settle, token, Promise::Durable);
         Ok(())
     }
 
-    fn full(&self, value: u64) -> Refusal {
-        let limit = self.budget;
-        Refusal {
-            what: CONNECTION,
-            code: "quarantine.full",
-            message: format!(
-                "the quarantine {} is full: {value} bytes would be above {limit} (--quarantine-budget)",
-                self.dir.display()
-            ),
-            hit: Some(LimitHit {
-                value,
-                limit,
-                option: "--quarantine-budget",
-            }),
-        }
+    fn full(&self, peer: &PeerInfo, value: u64) -> Refused {
+        let (dir, limit, option) = (self.dir.display(), self.budget, "--quarantine-budget");
+        let message = format!(
+            "the quarantine {dir} is full: {value} bytes would be above {limit} ({option})"
+        );
+        let mut refused = Refused::new(peer, "quarantine.full", message);
+        refused.option = Some(option);
+        refused.hit = Some(LimitHit {
+            value,
+            limit,
+            option,
+        });
+        refused
     }
 
-    fn unusable(&self, error: &SpoolError) -> Refusal {
+    fn unusable(&self, peer: &PeerInfo, error: &SpoolError) -> Refused {
         tracing::error!(code = "quarantine.unusable", dir = %self.dir.display(), %error,
             "windows that cannot be read are refused");
-        Refusal {
-            what: CONNECTION,
-            code: "quarantine.unusable",
-            message: format!("the quarantine cannot be opened: {error}"),
-            hit: None,
-        }
+        let message = format!("the quarantine cannot be opened: {error}");
+        Refused::new(peer, "quarantine.unusable", message)
     }
 
     /// Makes the blocks durable that were handed over, and lets go of them.
@@ -138,12 +132,12 @@ fn cost(block: &Block) -> u64 {
 /// The windows of one link that are on their way into the quarantine.
 pub(super) struct AsideSettle<I: Ingest> {
     link: Link<I::Machine>,
-    peer: Arc<str>,
+    peer: PeerInfo,
     quarantine: Arc<Quarantine>,
     report: Arc<Report>,
     pending: Mutex<HashMap<u64, Waiting>>,
     /// Why a window was refused all the same: the reason that is told at the end of the connection.
-    refused: Mutex<Option<Refusal>>,
+    refused: Mutex<Option<Refused>>,
 }
 
 struct Waiting {
@@ -157,7 +151,7 @@ struct Waiting {
 impl<I: Ingest> AsideSettle<I> {
     pub(super) fn new(
         link: Link<I::Machine>,
-        peer: Arc<str>,
+        peer: PeerInfo,
         quarantine: Arc<Quarantine>,
         report: Arc<Report>,
     ) -> Self {
@@ -182,8 +176,9 @@ impl<I: Ingest> AsideSettle<I> {
             offset: aside.offset,
         };
         locked(&self.pending).insert(token, waiting);
-        let settle: Arc<dyn Settle> = Arc::clone(self) as _;
-        let Err(mut refusal) = self.quarantine.keep(aside.block, settle, token).await else {
+        let settle = (Arc::clone(self) as Arc<dyn Settle>, token);
+        let kept = self.quarantine.keep(&self.peer, aside.block, settle);
+        let Err(mut refusal) = kept.await else {
             return;
         };
         if let Some(waiting) = locked(&self.pending).remove(&token) {
@@ -195,18 +190,18 @@ impl<I: Ingest> AsideSettle<I> {
     }
 
     /// Why a window of this link was refused, if the quarantine was the reason.
-    pub(super) fn refusal(&self) -> Option<Refusal> {
+    pub(super) fn refusal(&self) -> Option<Refused> {
         let mut refused = locked(&self.refused);
         refused.take()
     }
 
     fn tell(&self, one: &Waiting) {
-        tracing::warn!(peer = %self.peer, code = one.code,
+        tracing::warn!(peer = %self.peer.name, code = one.code,
             offset = one.offset, events = one.events, why = one.message, "a window was set aside");
         self.report.event(&json!({
             "event": "quarantined",
             "time": rfc3339(now_us()),
-            "peer": &*self.peer,
+            "peer": &*self.peer.name,
             "protocol": I::SCHEME,
             "code": one.code,
             "offset": one.offset,

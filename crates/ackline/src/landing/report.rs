@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ackline_core::{ErrorKind, LimitHit, ProtocolError, locked};
-use ackline_link::{End, TurnedAway};
+use ackline_core::{ErrorKind, locked};
+use ackline_link::{End, PeerInfo, Refused, TurnedAway};
 use ackline_spool::{SpoolError, WriterState, now_us, rfc3339};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -233,64 +233,21 @@ impl Report {
     /// A connection ended: a line if its input was the reason, by `refusal` where that says more.
     pub(super) fn ended<K: ErrorKind>(
         &self,
-        from: (&str, &str),
+        (protocol, peer): (&str, &PeerInfo),
         end: &End<K>,
-        refusal: Option<Refusal>,
+        refusal: Option<Refused>,
     ) {
-        match end {
-            End::Protocol(error) => self.refused_for(from, error, refusal),
-            End::Memory {
-                value,
-                limit,
-                option,
-                offset,
-            } => {
-                let refusal = Refusal {
-                    what: CONNECTION,
-                    code: "link.memory",
-                    message: end.to_string(),
-                    hit: Some(LimitHit {
-                        value: *value,
-                        limit: *limit,
-                        option,
-                    }),
-                };
-                self.refuse(from, Some(*offset), Some(*option), &refusal);
-            }
-            End::Slow { option, offset, .. } => {
-                let refusal = Refusal {
-                    what: CONNECTION,
-                    code: "link.slow",
-                    message: end.to_string(),
-                    hit: None,
-                };
-                self.refuse(from, Some(*offset), Some(*option), &refusal);
-            }
-            other => {
-                let peer = from.1;
-                tracing::debug!(code = "receiver.ended", peer, end = %other, "connection ended");
-            }
-        }
-    }
-
-    fn refused_for<K: ErrorKind>(
-        &self,
-        from: (&str, &str),
-        error: &ProtocolError<K>,
-        refusal: Option<Refusal>,
-    ) {
-        let offset = Some(error.offset);
-        if let Some(refusal) = refusal {
-            let option = refusal.hit.map(|hit| hit.option);
-            return self.refuse(from, offset, option, &refusal);
-        }
-        let refusal = Refusal {
-            what: CONNECTION,
-            code: error.kind.code(),
-            message: error.kind.to_string(),
-            hit: error.kind.limit(),
+        let Some(mut refused) = Refused::of_end(peer, end) else {
+            let peer = &*peer.name;
+            tracing::debug!(code = "receiver.ended", peer, %end, "connection ended");
+            return;
         };
-        self.refuse(from, offset, error.kind.option(), &refusal);
+        if let (Some(mut refusal), End::Protocol(_)) = (refusal, end) {
+            refusal.offset = refused.offset;
+            refused = refusal;
+        }
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        self.tell(protocol, &refused);
     }
 
     /// A connection that was turned away before it was of any use to its protocol. In a storm few have a line.
@@ -310,49 +267,23 @@ impl Report {
                 return;
             }
         };
-        let Some(times) = refused.times else { return };
-        let refusal = Refusal {
-            what: refused.what,
-            code: refused.code,
-            message: refused.message,
-            hit: refused.hit,
-        };
-        let times = (times > 1).then_some(times);
-        self.tell(
-            (protocol, &refused.peer),
-            refused.offset,
-            refused.option,
-            &refusal,
-            times,
-        );
-    }
-
-    fn refuse(
-        &self,
-        (protocol, peer): (&str, &str),
-        offset: Option<u64>,
-        option: Option<&str>,
-        refusal: &Refusal,
-    ) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
-        self.tell((protocol, peer), offset, option, refusal, None);
+        if refused.times.is_some() {
+            self.tell(protocol, &refused);
+        }
     }
 
     /// The line of a refusal, or of so many like it.
-    fn tell(
-        &self,
-        (protocol, peer): (&str, &str),
-        offset: Option<u64>,
-        option: Option<&str>,
-        refusal: &Refusal,
-        times: Option<u64>,
-    ) {
-        let Refusal {
+    fn tell(&self, protocol: &str, refused: &Refused) {
+        let Refused {
             what,
             code,
             message,
             hit,
-        } = refusal;
+            option,
+            offset,
+            ..
+        } = refused;
+        let (peer, times) = (&*refused.peer, refused.times.filter(|times| *times > 1));
         tracing::warn!(peer, code, offset, times, why = message, "{what} refused");
         let mut line = json!({
             "event": "refused",
@@ -474,19 +405,6 @@ pub(super) enum Acked {
     Quarantined,
     /// They were counted.
     Discarded,
-}
-
-/// The usual subject of a refusal.
-pub(super) const CONNECTION: &str = "connection";
-
-/// Why something was refused, mostly a connection.
-#[derive(Debug, Clone)]
-pub(super) struct Refusal {
-    /// The refused thing, in a word.
-    pub(super) what: &'static str,
-    pub(super) code: &'static str,
-    pub(super) message: String,
-    pub(super) hit: Option<LimitHit>,
 }
 
 impl Shared {

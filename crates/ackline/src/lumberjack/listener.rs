@@ -5,7 +5,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ackline_core::options::bytes;
-use ackline_core::{Connection as _, ErrorKind as _, UsageError};
+use ackline_core::{Connection as _, UsageError};
 use ackline_link::tls::TlsOptions;
 use ackline_link::{
     Acceptor, AcceptorOptions, AcceptorStats, Admitted, Budget, End, Endpoint, Link, ListenSpec,
@@ -162,7 +162,9 @@ impl Connection {
             async move {
                 let (driven, slot, _) = admitted.drive(&link, Reader::retire).await;
                 drop(slot);
-                if let Some(refused) = refused(&peer, &driven.end) {
+                let refused = Refused::of_end(&peer, &driven.end);
+                let is_slow = matches!(driven.end, End::Slow { .. });
+                if let Some(refused) = refused.filter(|_| !is_slow) {
                     refusals.remember(refused);
                 }
             }
@@ -229,16 +231,4 @@ impl Drop for Connection {
         self.link.abort();
         self.driver.abort();
     }
-}
-
-/// The refusal of a connection that ended for its input.
-fn refused(peer: &PeerInfo, end: &End<Kind>) -> Option<Refused> {
-    let (code, offset, message) = match end {
-        End::Protocol(error) => (error.kind.code(), error.offset, error.kind.to_string()),
-        End::Memory { offset, .. } => ("link.memory", *offset, end.to_string()),
-        _ => return None,
-    };
-    let mut refused = Refused::new(peer, code, message);
-    refused.offset = Some(offset);
-    Some(refused)
 }
