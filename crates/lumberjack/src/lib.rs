@@ -1,5 +1,6 @@
 //! Lumberjack v1 and v2 as deployed, without I/O: the [`Reader`] takes windows of events and
-//! acknowledges them, the [`Writer`] sends windows and waits for their acknowledgements.
+//! acknowledges them, the [`Writer`] sends windows and waits for their acknowledgements. A
+//! [`Pool`](pool::Pool) holds a sender's events for the writers of several hosts.
 //!
 //! Both are a [`Connection`](ackline_core::Connection). This crate decides whether a frame is
 //! sound, when a window is complete and which acknowledgement answers it; it does not read events,

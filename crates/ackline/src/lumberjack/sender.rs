@@ -1,8 +1,8 @@
 //! The writer for applications: takes events, keeps them until they are acknowledged, and sends
 //! them to any of its hosts that takes them, over as many connections as that needs.
 //!
-//! It decides which events go to which host, and when a connection is made again. The protocol's machine
-//! decides the bytes on the wire, and the events that an acknowledgement covers.
+//! It decides when a connection is made again. The protocol's crate decides which events go to which host
+//! ([`Pool`]), the bytes on the wire, and the events that an acknowledgement covers.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
