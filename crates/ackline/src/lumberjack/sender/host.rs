@@ -7,7 +7,6 @@
 //!  └─────────────────────┴──────► Waiting ◄─────┴──────────────────────────────┴──► Idle
 //! ```
 
-use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -22,7 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::super::{Kind, Writer, WriterConfig};
 use super::shared::Shared;
-use super::{LAST_BYTES, SenderOptions};
+use super::{LAST_BYTES, SenderOptions, within};
 
 /// How a sender gets a transport to each of its hosts.
 pub trait Dial: Send + Sync + 'static {
@@ -131,16 +130,17 @@ impl<D: Dial> Host<D> {
         let ttl = self.ttl.map(|ttl| self.jitter.around(ttl));
         let session = Session::begin(self.at, &self.shared, link);
         tracing::info!(code = "sender.connected", host = %self.name, "connected");
-        let expire = async {
-            if let Some(ttl) = ttl {
-                tokio::time::sleep(ttl).await;
-                session.expire();
-            }
-            std::future::pending::<()>().await;
-        };
         let backoff = &mut self.backoff;
-        let moving = async { tokio::join!(session.link.drive(stream), session.feed(backoff)).0 };
-        let driven = beside(moving, expire).await;
+        let driven = {
+            let moving = async { tokio::join!(session.link.drive(stream), session.feed(backoff)) };
+            let mut moving = pin!(moving);
+            if let Some((driven, ())) = within(ttl, moving.as_mut()).await {
+                driven
+            } else {
+                session.expire();
+                moving.await.0
+            }
+        };
         let lost = session.end();
         let next_size = session.next_slow_start();
         let (has_expired, lived) = (session.has_expired(), session.began.elapsed());
@@ -280,14 +280,4 @@ impl Drop for Session<'_> {
         self.link.abort();
         self.end();
     }
-}
-
-/// The result of `main`; `other`, which has none, runs beside it and goes with it.
-async fn beside<T>(main: impl Future<Output = T>, other: impl Future<Output = ()>) -> T {
-    let (mut main, mut other) = (pin!(main), pin!(other));
-    poll_fn(move |context| {
-        let _ = other.as_mut().poll(context);
-        main.as_mut().poll(context)
-    })
-    .await
 }
