@@ -10,6 +10,7 @@ PROTOCOLS = sorted(path.parts[-3] for path in ROOT.glob("crates/*/src/describe.r
 NEWEST = "bpmux"
 OLDEST = {
     "lumberjack": {
+        "crates/NAME/src/call_error.rs",
         "crates/ackline/src/NAME/options.rs",
         "crates/ackline/src/NAME/receive.rs",
         "crates/ackline/tests/all/NAME_receiver.rs",
