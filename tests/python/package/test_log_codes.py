@@ -50,11 +50,11 @@ def raised() -> set[str]:
     codes = set()
     for _, text in rust():
         codes |= set(re.findall(rf'=> "({CODE})"', text))
-        codes |= set(re.findall(rf'\bcode: "({CODE})"', text))
+        codes |= set(re.findall(rf'\bcode(?::| =) "({CODE})"', text))
         # The code of the line that is logged when a listener's socket breaks.
         codes |= set(re.findall(rf'Listening::start\([^"]*"({CODE})"', text))
         codes |= set(re.findall(rf'"code": "({CODE})"', text))
-        for line in calls(text, r"\bRefused::new\("):
+        for line in calls(text, r"\b(?:Refused|Self)::new\("):
             codes |= set(re.findall(rf'"({CODE})"', line))
         for line in calls(text, r"\berrors::(?:spool|usage)\("):
             codes |= set(re.findall(r'"(spool\.[a-z_]+)"', line))
