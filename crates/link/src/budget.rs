@@ -4,8 +4,9 @@
 //! three quarters; the last quarter is a *lane* that one link at a time, the next one, may use until
 //! its charge is back to 0. So even if half-read windows fill the shared part, one link can complete
 //! its window, settle it and pass the lane on. The next sender is the one that has held the least
-//! memory lately, and the next link is the one of it that has waited longest. A link that has waited
-//! is granted up to 512 KiB with its request, so that others do not take the rest of a small window.
+//! memory lately, and the next link is the one of it that has waited longest. A link that waits is
+//! granted up to 512 KiB with its request, as soon as all of it is free or the lane is, so that
+//! others do not take the rest of a small window. Nobody behind it is granted any before.
 //! While other links wait, a link that holds a complete frame or window gets no more before that is
 //! settled: busy links take turns, each with one window or with the bytes that were in flight.
 //!

@@ -5,6 +5,10 @@
 //! Senders that wait are served in fair [turns]: the one that has held the least memory lately is
 //! first. The links of one sender are served in order of arrival.
 //!
+//! A turn is whole: the first link waits until as many bytes are free as it may have at once, or the
+//! lane, and until then no link behind it is granted any. If it took fewer, it would be reading, and
+//! not the first, when the others come free.
+//!
 //! While no link waits, asking and settling cost the same for any number of links. While links
 //! wait, the next one is found by looking at one link of each sender that has its whole share,
 //! which few can have, and at the first of the others.
@@ -29,8 +33,8 @@ pub(crate) const UNDECIDED_PART: u64 = 2;
 /// A quarter may be held by links that have ended, before no other reads on.
 const DEPARTED_PART: u64 = 4;
 
-/// The most bytes that a link is granted at once after it has waited, if it asks for fewer: enough
-/// for most windows, and so few that many links must wait before they hold much by this.
+/// The most bytes that a link is granted at once while links wait, if it asks for fewer: enough for
+/// most windows, and so few that many links must wait before they hold much by this.
 const TURN: u64 = 512 << 10;
 
 /// These are at most a sixteenth of its share.
@@ -63,7 +67,7 @@ struct Limits {
     lane: u64,
     /// Bytes of the shared part that the links of one sender may have.
     one_sender: u64,
-    /// Bytes that a link which has waited is granted at once.
+    /// Bytes that a link is granted at once while links wait.
     turn: u64,
 }
 
@@ -294,13 +298,17 @@ impl Ledger {
             return true;
         }
         self.set_charge(id, held);
-        self.wait(id, planned, settling);
-        if held == 0 && self.holder == Some(id) && self.others_wait(id) {
-            self.holder = None;
-        }
         // The return value tells it: waking it too would make it turn for ever.
         self.asking = Some(id);
-        self.admit();
+        if self.fits_at_once(id, planned) {
+            self.grant(id, planned);
+        } else {
+            self.wait(id, planned, settling);
+            if held == 0 && self.holder == Some(id) && self.others_wait(id) {
+                self.holder = None;
+            }
+            self.admit();
+        }
         self.asking = None;
         self.link(id).waits.is_none()
     }
@@ -308,15 +316,21 @@ impl Ledger {
     /// As `ask`, but only if no link waits and the shared part has enough; never waits.
     pub(crate) fn try_ask(&mut self, id: u64, held: u64, planned: u64) -> bool {
         let planned = planned.max(held);
-        if self.is_crowded()
-            || self.others_wait(id)
-            || !matches!(self.space(id, planned), Space::Fits)
-        {
+        if !self.fits_at_once(id, planned) {
             return false;
         }
-        let keeps = if held == 0 { 0 } else { self.link(id).charge };
+        let link = self.link_mut(id);
+        // A turn that is not yet used still belongs to the link.
+        let is_complete = held == 0 && link.is_used;
+        link.is_used |= held > 0;
+        let keeps = if is_complete { 0 } else { link.charge };
         self.settle(id, planned.max(keeps));
         true
+    }
+
+    /// Whether no link waits, not even this one, and it may hold so much.
+    fn fits_at_once(&self, id: u64, planned: u64) -> bool {
+        self.queue.len == 0 && !self.is_crowded() && matches!(self.space(id, planned), Space::Fits)
     }
 
     /// Grants requests that fit: the lane's holder first, then the others in order.
@@ -348,20 +362,20 @@ impl Ledger {
         let alone = (self.queue.len == 1).then(|| self.queue.yielding.values().copied());
         let mut next = None;
         for id in heads.chain(alone.into_iter().flatten()) {
-            let wants = self.link(id).waits.map_or(0, |waits| waits.wants);
-            let space = self.space(id, wants);
+            let turn = self.whole_turn(id);
+            let space = self.space(id, turn);
             if matches!(space, Space::NoneForSender) && self.holder.is_some() {
                 // Others may overtake it: it waits for its own sender.
                 continue;
             }
-            next = Some((id, wants, space));
+            next = Some((id, turn, space));
             break;
         }
-        let Some((id, wants, space)) = next else {
+        let Some((id, turn, space)) = next else {
             return false;
         };
         if matches!(space, Space::Fits) {
-            self.grant(id, self.with_rest(id, wants));
+            self.grant(id, turn);
             return true;
         }
         if self.holder.is_some() {
@@ -403,23 +417,17 @@ impl Ledger {
         Space::Fits
     }
 
-    /// The bytes that a link which has waited is granted: the rest of a small window too, as far as
-    /// there is space. Otherwise others might take it, and the link would wait once more.
-    fn with_rest(&self, id: u64, wants: u64) -> u64 {
-        if wants == 0 || self.asking == Some(id) {
-            return wants;
-        }
-        let Limits {
-            shared,
-            one_sender,
-            turn,
-            ..
-        } = self.limits;
+    /// The bytes that a waiting link is granted at once: the rest of a small window too, as far as
+    /// its sender may have it. Otherwise others might take it, and the link would wait once more.
+    fn whole_turn(&self, id: u64) -> u64 {
         let link = self.link(id);
+        let wants = link.waits.map_or(0, |waits| waits.wants);
+        if wants == 0 {
+            return 0;
+        }
         let of_sender = self.of_sender(&link.sender).saturating_sub(link.charge);
-        let others = self.shared_used().saturating_sub(link.charge);
-        let space = (shared.saturating_sub(others)).min(one_sender.saturating_sub(of_sender));
-        wants.max(turn.min(space))
+        let rest = self.limits.one_sender.saturating_sub(of_sender);
+        wants.max(self.limits.turn.min(rest))
     }
 
     /// Bytes of the shared part held by a sender's links.

@@ -47,6 +47,8 @@ struct World {
     senders: [Arc<str>; SENDERS],
     /// Whether a frame may be larger than the lane.
     is_greedy: bool,
+    /// The link that asks in this call, if no link waited before.
+    alone: Option<usize>,
     /// The queue position of the next waiting link.
     next_place: u64,
     next_id: u64,
@@ -59,7 +61,7 @@ struct Size {
     lane: u64,
     /// Bytes of the shared part that the links of one sender may have.
     most_of_sender: u64,
-    /// Bytes that a link which has waited may be granted at once.
+    /// Bytes that a link is granted at once while links wait.
     turn: u64,
 }
 
@@ -104,6 +106,7 @@ impl World {
             lane: Lane::new(),
             senders: std::array::from_fn(|number| Arc::from(number.to_string())),
             is_greedy,
+            alone: None,
             next_place: 0,
             next_id: 0,
         }
@@ -150,6 +153,7 @@ impl World {
     /// A link asks for the bytes of a frame. It holds a complete one (`settling`) if the schedule
     /// says so, or if it holds more than a frame may have.
     fn ask(&mut self, at: usize, first: u8, second: u8) {
+        let is_queue = self.members.iter().any(|one| one.waits.is_some());
         let one = &mut self.members[at];
         if one.has_ended {
             return;
@@ -158,9 +162,13 @@ impl World {
         let settling = one.held > 0 && (second & 1 == 1 || is_large);
         let most = self.size.most_asked(self.is_greedy, settling);
         one.tell();
-        let grant = Grant::of(at, one);
-        let is_granted = one.ask(planned(first, most), settling, &mut self.next_place);
+        let mut grant = Grant::of(at, one);
+        let turn = self.size.turn * u64::from(is_queue);
+        let is_granted = one.ask(planned(first, most), settling, turn, &mut self.next_place);
+        // Otherwise it continues with what it was granted before.
+        grant.is_turn = is_queue && one.granted_charge() > grant.charged;
         let is_charged = one.charge() > 0;
+        self.alone = (!is_queue).then_some(at);
         let books = self.check_ask(grant, is_granted);
         let goes_first = is_granted && is_charged && settling && books.others_wait(at);
         assert!(!goes_first, "complete bytes are settled before more come");
@@ -233,7 +241,8 @@ impl World {
             grant.turn = self.queue.turn_of(one, grant);
         }
         self.queue.follow(&self.members, &grants);
-        let books = Books::of(&self.members, self.size, self.queue.heads());
+        let mut books = Books::of(&self.members, self.size, self.queue.heads());
+        books.alone = self.alone.take();
         books.check(&self.budget, &grants);
         self.lane.follow(&books, &grants, actor);
         let shown = *self.shown.borrow();

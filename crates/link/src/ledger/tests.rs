@@ -6,6 +6,7 @@ use super::*;
 
 mod attack;
 mod fair;
+mod pieces;
 
 fn sender(number: u64) -> Arc<str> {
     Arc::from(format!("10.0.0.{number}"))
@@ -292,10 +293,9 @@ impl World {
             ledger.holder.is_some(),
             "a link waits, and the lane is free"
         );
-        let mut spaces = order.iter().map(|(_, (_, id))| {
-            let wants = ledger.link(*id).waits.map_or(0, |waits| waits.wants);
-            ledger.space(*id, wants)
-        });
+        let mut spaces = order
+            .iter()
+            .map(|(_, (_, id))| ledger.space(*id, ledger.whole_turn(*id)));
         let next = spaces.find(|space| !matches!(space, Space::NoneForSender));
         assert!(
             !matches!(next, Some(Space::Fits)),

@@ -111,18 +111,31 @@ impl Member {
         self.waits.map_or(0, |waits| above_free(waits.planned))
     }
 
+    /// Returns the charge of the bytes that it may hold, without the rest of its turn.
+    pub(super) fn granted_charge(&self) -> u64 {
+        above_free(self.granted)
+    }
+
     /// Whether it waits for others, and not for its own settling.
     pub(super) fn is_in_line(&self) -> bool {
         self.waits.is_some_and(|waits| !waits.yields)
     }
 
-    pub(super) fn ask(&mut self, planned: usize, yields: bool, next_place: &mut u64) -> bool {
+    /// Asks; the whole `turn` may be granted, which is none if no link waits.
+    pub(super) fn ask(
+        &mut self,
+        planned: usize,
+        yields: bool,
+        turn: u64,
+        next_place: &mut u64,
+    ) -> bool {
         let planned = planned.max(self.held);
         let before = self.charge;
         let is_granted = self.account.ask(self.held, planned, yields);
         self.may_hold(if is_granted { planned } else { self.held }, false);
         if is_granted {
-            self.keep_rest(if yields { 0 } else { before });
+            let turn = turn * u64::from(self.charge > 0);
+            self.keep_rest(turn.max(if yields { 0 } else { before }));
             self.waits = None;
             return true;
         }

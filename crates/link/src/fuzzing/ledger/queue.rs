@@ -89,7 +89,7 @@ impl Queue {
             return (head.id == one.id).then_some(head.turn);
         }
         let others = sender.charge - grant.charged;
-        let turn = self.turn(one.sender, others + one.charge());
+        let turn = self.turn(one.sender, others + one.granted_charge());
         (!grant.has_waited).then_some((turn, grant.place))
     }
 

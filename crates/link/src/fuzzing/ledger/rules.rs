@@ -24,6 +24,8 @@ pub(super) struct Books<'a> {
     /// Bytes kept in addition to the budget.
     kept: u64,
     waiting: usize,
+    /// The link that asks in this call, if no link waited before.
+    pub(super) alone: Option<usize>,
     /// The first link of each sender that waits for others, in their turn. A link that waits for its own settling counts
     /// if no other waits.
     pub(super) heads: Vec<Head>,
@@ -43,6 +45,8 @@ pub(super) struct Grant {
     /// Its queue position, or the one after all others.
     pub(super) place: u64,
     pub(super) has_waited: bool,
+    /// It waited, or others did when it asked.
+    pub(super) is_turn: bool,
     /// Its turn, if it is known.
     pub(super) turn: Option<(u128, u64)>,
     /// Whether it held bytes above its free part, so that it continues its turn in the lane.
@@ -58,6 +62,7 @@ impl Grant {
             charged: one.charge(),
             more: 0,
             has_waited: one.waits.is_some(),
+            is_turn: one.waits.is_some(),
             turn: None,
             place: one.waits.map_or(u64::MAX, |waits| waits.place),
             is_used: one.is_used(),
@@ -78,6 +83,7 @@ impl<'a> Books<'a> {
             undecided: 0,
             kept: 0,
             waiting: 0,
+            alone: None,
             heads,
         };
         for one in members {

@@ -30,12 +30,13 @@ impl Lane {
         let is_passed_on = self.is_free || before.iter().any(|id| books.has_ended(*id, actor));
         for (at, one) in books.members.iter().enumerate() {
             let is_new = one.waits.is_some() || grants.iter().any(|grant| grant.at == at);
-            let may_have = before.contains(&one.id) || (is_passed_on && is_new);
-            if may_have && books.is_in_turn(Some(at), grants) {
+            let had = before.contains(&one.id);
+            let may_have = had || (is_passed_on && is_new);
+            if may_have && books.is_in_turn(Some(at), had && actor != Some(at), grants) {
                 self.holders.push(one.id);
             }
         }
-        self.is_free = is_passed_on && books.is_in_turn(None, grants);
+        self.is_free = is_passed_on && books.is_in_turn(None, false, grants);
         let is_in_turn = self.is_free || !self.holders.is_empty();
         assert!(
             is_in_turn,
@@ -55,12 +56,14 @@ impl Books<'_> {
         (one.charge() == 0 && one.waits.is_none()) || (actor == Some(at) && !one.is_used())
     }
 
-    /// Whether all rules hold if `holder` has the lane: grants fit and kept the order, and no
-    /// waiting link could continue.
-    fn is_in_turn(&self, holder: Option<usize>, grants: &[Grant]) -> bool {
+    /// Whether all rules hold if `holder` has the lane, and had it before if `keeps`: grants fit and kept the order,
+    /// and no waiting link could continue.
+    fn is_in_turn(&self, holder: Option<usize>, keeps: bool, grants: &[Grant]) -> bool {
         let mut of_others = grants.iter().filter(|grant| Some(grant.at) != holder);
-        of_others.all(|grant| self.has_fitted(grant.at, holder))
-            && grants.iter().all(|grant| self.keeps_order(grant, holder))
+        of_others.all(|grant| self.has_fitted(grant.at, holder) && self.is_whole(grant, holder))
+            && grants
+                .iter()
+                .all(|grant| self.keeps_order(grant, holder, keeps))
             && (self.is_crowded() || self.is_at_rest(holder))
     }
 
@@ -118,26 +121,58 @@ impl Books<'_> {
             && charged - of_holder <= self.size.most_of_sender
     }
 
-    /// Whether the shared part has space for the bytes that a link waits for.
+    /// Whether a link that waited, or asked while others did, was granted a whole turn: as many bytes, or all that its
+    /// sender may have. What a link in the lane had of its sender's share is not known any more.
+    fn is_whole(&self, grant: &Grant, holder: Option<usize>) -> bool {
+        let one = &self.members[grant.at];
+        let is_beside = holder.is_some_and(|at| self.members[at].sender == one.sender);
+        let (of_sender, _) = self.by_sender[one.sender];
+        !grant.is_turn
+            || is_beside
+            || one.charge() == 0
+            || one.charge() >= self.size.turn
+            || of_sender >= self.size.most_of_sender
+    }
+
+    /// Whether the shared part has space for the whole turn of a link that waits.
     fn is_room(&self, at: usize, holder: Option<usize>) -> bool {
         let one = &self.members[at];
         let others = self.used() - one.charge() - self.in_lane(holder);
-        others + one.wants() <= self.shared()
+        others + self.whole_turn(at, holder) <= self.shared()
+    }
+
+    /// The bytes that a waiting link has at once: those that it wants, or as many as one turn has and its sender may
+    /// have. Nobody waited when a link of this call asked `alone`: then it needs no more than it wants.
+    fn whole_turn(&self, at: usize, holder: Option<usize>) -> u64 {
+        let wants = self.members[at].wants();
+        if wants == 0 || self.alone == Some(at) {
+            return wants;
+        }
+        let rest = self
+            .size
+            .most_of_sender
+            .saturating_sub(self.others_of_sender(at, holder));
+        wants.max(self.size.turn.min(rest))
+    }
+
+    /// The bytes of a share that the other links of a link's sender have.
+    fn others_of_sender(&self, at: usize, holder: Option<usize>) -> u64 {
+        let one = &self.members[at];
+        let of_it = holder.filter(|at| self.members[*at].sender == one.sender);
+        let (charged, _) = self.by_sender[one.sender];
+        charged - one.charge() - self.in_lane(of_it)
     }
 
     /// Whether the share of a link's sender has space for them.
     fn is_of_share(&self, at: usize, holder: Option<usize>) -> bool {
-        let one = &self.members[at];
-        let of_it = holder.filter(|at| self.members[*at].sender == one.sender);
-        let (charged, _) = self.by_sender[one.sender];
-        let others = charged - one.charge() - self.in_lane(of_it);
-        others + one.wants() <= self.size.most_of_sender
+        self.others_of_sender(at, holder) + self.members[at].wants() <= self.size.most_of_sender
     }
 
     /// Whether a link that was granted more overtook no other waiting link, except links whose
-    /// sender has its share. The lane's holder goes first while its turn lasts.
-    fn keeps_order(&self, grant: &Grant, holder: Option<usize>) -> bool {
-        if holder == Some(grant.at) && grant.is_used {
+    /// sender has its share. The lane's holder goes first while its turn lasts, and while it waits for more than the
+    /// lane.
+    fn keeps_order(&self, grant: &Grant, holder: Option<usize>, keeps: bool) -> bool {
+        if holder == Some(grant.at) && (grant.is_used || (keeps && grant.has_waited)) {
             return true;
         }
         let sender = self.members[grant.at].sender;

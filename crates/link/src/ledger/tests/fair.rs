@@ -87,9 +87,11 @@ fn a_link_that_has_waited_is_granted_a_sixteenth_of_its_share_at_once() {
     assert!(ledger.ask(one, 10, 30, false), "within the granted bytes");
     assert_eq!(ledger.charge(one), 100);
     assert!(ledger.ask(one, 30, 100, false));
-    ledger.settle(one, 50);
+    ledger.settle(one, 1);
+    assert_eq!(ledger.take_woken(), [], "one byte is missing");
+    ledger.settle(one, 0);
     assert_eq!(ledger.take_woken(), [last]);
-    assert_eq!(ledger.charge(last), 50, "as many as there are");
+    assert_eq!(ledger.charge(last), 100, "all of them, and no fewer");
     let second = waiting(&mut ledger, 102, 5);
     ledger.settle(full, 0);
     assert_eq!(ledger.take_woken(), [], "its sender has its share");
