@@ -19,29 +19,32 @@ class BpmuxConnectOptions(TypedDict, total=False):
     """The options of `ackline.bpmux.connect`.
 
     Attributes:
-        connect_timeout: Time to connect, with the handshake of TLS. Default: 10s.
+        connect_timeout: Time to connect, with the handshake of TLS. At least 1ms. Default: 10s.
         memory: Bytes of received payload that may be held in memory; above it nothing more is read
             until some is taken. Open sinks, streams and requests of the peer may take a further
             eighth of it. At least 65536. Default: 256MiB.
         send_bytes: Bytes that wait on one sink before `send` waits; a single larger message is
             taken when nothing else waits. Of messages as many as 64 go into it, at least 1,024. As
-            much of requests and openings may wait on the top-level. Default: 256KiB.
+            much of requests and openings may wait on the top-level. At least 1. Default: 256KiB.
         chunk_size: Payload bytes of a chunk that is sent: longer payloads go in several, between
-            which others have their turn. Default: 16KiB.
+            which others have their turn. From 1 to 4294967295. Default: 16KiB.
         parts: Whether a message of a sink, stream or duplex that comes in several chunks is handed
             out part by part, at any length (R-BPM-31). If not, it is handed out whole, and one
             longer than max_payload_bytes ends the connection. Default: false.
-        ping_after: Silence after which a ping goes out. Default: 11s.
-        pong_timeout: How long a ping waits for its pong before the connection ends. Default: 7s.
-        chunk_receive_timeout: Silence inside a chunk: the connection ends. Default: 30s.
-        max_payload_bytes: Bytes of a message or request, whole or put together from parts. Default:
-            16MiB.
-        max_entities: Sinks, streams and duplexes of a connection. Default: 65536.
-        max_requests: Requests of a connection that wait. Default: 65536.
+        ping_after: Silence after which a ping goes out. At least 1ms. Default: 11s.
+        pong_timeout: How long a ping waits for its pong before the connection ends. At least 1ms.
+            Default: 7s.
+        chunk_receive_timeout: Silence inside a chunk: the connection ends. At least 1ms. Default:
+            30s.
+        max_payload_bytes: Bytes of a message or request, whole or put together from parts. At least
+            1. Default: 16MiB.
+        max_entities: Sinks, streams and duplexes of a connection. From 1 to 4294967295. Default:
+            65536.
+        max_requests: Requests of a connection that wait. From 1 to 4294967295. Default: 65536.
         credit: Credit for the peer: automatic as received bytes are taken, or manual by the
             application. Default: automatic.
-        credit_floor: Credit that each sink has at least. Default: 4KiB.
-        credit_ceiling: Credit for one sink at the most. Default: 4MiB.
+        credit_floor: Credit that each sink has at least. At least 1. Default: 4KiB.
+        credit_ceiling: Credit for one sink at the most. At least 1. Default: 4MiB.
         credit_budget: Credit of a connection above the floors. Default: 32MiB.
         ca: PEM file of certificates to trust: those that issue the peer's, or the peer's own. A
             connecting end takes the system's roots where there is none. Default: not set.
@@ -88,23 +91,26 @@ class BpmuxListenOptions(TypedDict, total=False):
             take half of the part that the others leave. At least 65536. Default: 256MiB.
         send_bytes: Bytes that wait on one sink before `send` waits; a single larger message is
             taken when nothing else waits. Of messages as many as 64 go into it, at least 1,024. As
-            much of requests and openings may wait on the top-level. Default: 256KiB.
+            much of requests and openings may wait on the top-level. At least 1. Default: 256KiB.
         chunk_size: Payload bytes of a chunk that is sent: longer payloads go in several, between
-            which others have their turn. Default: 16KiB.
+            which others have their turn. From 1 to 4294967295. Default: 16KiB.
         parts: Whether a message of a sink, stream or duplex that comes in several chunks is handed
             out part by part, at any length (R-BPM-31). If not, it is handed out whole, and one
             longer than max_payload_bytes ends the connection. Default: false.
-        ping_after: Silence after which a ping goes out. Default: 11s.
-        pong_timeout: How long a ping waits for its pong before the connection ends. Default: 7s.
-        chunk_receive_timeout: Silence inside a chunk: the connection ends. Default: 30s.
-        max_payload_bytes: Bytes of a message or request, whole or put together from parts. Default:
-            16MiB.
-        max_entities: Sinks, streams and duplexes of a connection. Default: 65536.
-        max_requests: Requests of a connection that wait. Default: 65536.
+        ping_after: Silence after which a ping goes out. At least 1ms. Default: 11s.
+        pong_timeout: How long a ping waits for its pong before the connection ends. At least 1ms.
+            Default: 7s.
+        chunk_receive_timeout: Silence inside a chunk: the connection ends. At least 1ms. Default:
+            30s.
+        max_payload_bytes: Bytes of a message or request, whole or put together from parts. At least
+            1. Default: 16MiB.
+        max_entities: Sinks, streams and duplexes of a connection. From 1 to 4294967295. Default:
+            65536.
+        max_requests: Requests of a connection that wait. From 1 to 4294967295. Default: 65536.
         credit: Credit for the peer: automatic as received bytes are taken, or manual by the
             application. Default: automatic.
-        credit_floor: Credit that each sink has at least. Default: 4KiB.
-        credit_ceiling: Credit for one sink at the most. Default: 4MiB.
+        credit_floor: Credit that each sink has at least. At least 1. Default: 4KiB.
+        credit_ceiling: Credit for one sink at the most. At least 1. Default: 4MiB.
         credit_budget: Credit of a connection above the floors. Default: 32MiB.
         proxy_from: Networks of proxies, 10.0.0.0/8,127.0.0.1: a PROXY header is required from them,
             refused from others. Default: not set.
@@ -112,19 +118,21 @@ class BpmuxListenOptions(TypedDict, total=False):
             their file instead. Default: not set.
         max_connections: Connections at once, also while they are being admitted. Of connections of
             proxies that wait for their PROXY header there may be as many as are free, and a tenth
-            more, or 64. Default: 10000.
+            more, or 64. At least 1. Default: 10000.
         max_connections_per_address: Connections of one address (IPv6: of its /64) or local user at
             once; 0 is all. When all connections are taken and an address or user that has fewer
             asks for one, one of the address or user that has the most is ended: the least useful.
             Default: all but an eighth of max_connections.
         accept_rate: Connections accepted in a second, which may come at once; 0 is off. One address
-            or local user has half of it. Connections that are turned away at once do not count.
-            Default: 1000.
+            or local user has half of it. Connections that are turned away at once do not count. At
+            least 1. Default: 1000.
         max_bytes_per_second: Bytes that one sender may send in a second: above it reading waits; 0
-            is off. Default: off.
-        max_connection_age: Age at which a connection ends in good order, ± 20 %. Default: off.
-        handshake_timeout: For a PROXY header, and for a handshake of TLS or Relink. Default: 10s.
-        first_byte_timeout: Silence of a new connection. Default: 10s.
+            is off. At least 1. Default: off.
+        max_connection_age: Age at which a connection ends in good order, ± 20 %. At least 1ms.
+            Default: off.
+        handshake_timeout: For a PROXY header, and for a handshake of TLS or Relink. At least 1ms.
+            Default: 10s.
+        first_byte_timeout: Silence of a new connection. At least 1ms. Default: 10s.
         ca: PEM file of certificates to trust: those that issue the peer's, or the peer's own. A
             connecting end takes the system's roots where there is none. Default: not set.
         crl: PEM file of revocation lists, up to 1 MiB. With it every certificate of the peer's

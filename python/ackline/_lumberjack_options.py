@@ -19,37 +19,41 @@ class LumberjackConnectOptions(TypedDict, total=False):
     """The options of `ackline.lumberjack.connect`.
 
     Attributes:
-        batch_events: Events in a window at the most. Default: 2048.
-        batch_bytes: Bytes in a window, before compression; a larger event goes alone. Default:
-            4MiB.
+        batch_events: Events in a window at the most. From 1 to 4294967295. Default: 2048.
+        batch_bytes: Bytes in a window, before compression; a larger event goes alone. At least 1.
+            Default: 4MiB.
         buffer_events: Events accepted and not acknowledged, over all hosts. A batch counts until
             all of it is acknowledged. Off is as many as all hosts may have in flight, and a window
-            for each host. Default: 65536.
-        buffer_bytes: Their bytes. Off is for as many windows, 16 MiB each at least. Default: 64MiB.
+            for each host. At least 1. Default: 65536.
+        buffer_bytes: Their bytes. Off is for as many windows, 16 MiB each at least. At least 1.
+            Default: 64MiB.
         cumulative: Number events on and on instead of from 1 in each window. Default: false.
-        connect_timeout: Time of one attempt to connect. Default: 10s.
+        connect_timeout: Time of one attempt to connect. At least 1ms. Default: 10s.
         backoff_min: The longest first wait before a failed host is tried again. Default: 1s.
         backoff_max: The longest wait of all. Default: 1m.
-        ttl: Age, a fifth more or less, at which a connection is drained and made anew. Default:
-            off.
+        ttl: Age, a fifth more or less, at which a connection is drained and made anew. At least
+            1ms. Default: off.
         receipts: Windows whose receipts are kept until `Sender.receipts` takes them. The oldest go
             first, and their number is told. Default: 0.
         version: The protocol's version. From 1 to 2. Default: 2.
         compression: The zlib level of a window; 0 sends plain frames, as Beats does. 1 takes half
             the time of 2 to 4, which are the same, for a third to a half more bytes; 5 to 9 take up
             to four times as long for 2 to 10 % fewer. From 0 to 9. Default: 3.
-        max_in_flight: Windows sent to a host and not acknowledged; always 1 under version 1.
-            Default: 2.
-        max_in_flight_events: Events sent to a host and not acknowledged. Default: off.
+        max_in_flight: Windows sent to a host and not acknowledged; always 1 under version 1. At
+            least 1. Default: 2.
+        max_in_flight_events: Events sent to a host and not acknowledged. From 1 to 4294967295.
+            Default: off.
         max_in_flight_bytes: Their bytes, as plain frames with their headers; a window counts until
-            its last event is acknowledged. Default: off.
+            its last event is acknowledged. At least 1. Default: off.
         slow_start: Events in the first window: windows grow by half with each full one that is
-            acknowledged, and shrink to half by a failure. libbeat begins at 10. Default: off.
+            acknowledged, and shrink to half by a failure. libbeat begins at 10. From 1 to
+            4294967295. Default: off.
         accept_count_acks: With `cumulative`: whether a number may also be a count of events, as
             go-lumber's server answers. Default: false.
-        read_timeout: Silence of a host that owes an acknowledgement: the connection ends. Default:
-            30s.
-        progress_timeout: Time without a growing acknowledgement: the connection ends. Default: 5m.
+        read_timeout: Silence of a host that owes an acknowledgement: the connection ends. At least
+            1ms. Default: 30s.
+        progress_timeout: Time without a growing acknowledgement: the connection ends. At least 1ms.
+            Default: 5m.
         ca: PEM file of certificates to trust: those that issue the peer's, or the peer's own. A
             connecting end takes the system's roots where there is none. Default: not set.
         crl: PEM file of revocation lists, up to 1 MiB. With it every certificate of the peer's
@@ -95,44 +99,49 @@ class LumberjackListenOptions(TypedDict, total=False):
 
     Attributes:
         memory: Bytes of unacknowledged input over all connections that may be held in memory; above
-            it reading waits. Default: 256MiB.
+            it reading waits. At least 1. Default: 256MiB.
         keepalive: Between keepalives (`2A 0`) while a window of version 2 waits;
-            python-logstash-async gives up after 5 s. Default: 3s.
+            python-logstash-async gives up after 5 s. At least 1ms. Default: 3s.
         tail_idle: Silence after which a part of a v1 window is kept: only writers that slide one
-            window for ever need it. Default: off.
-        stall_timeout: Silence inside a frame or window: the connection ends. Default: 30s.
+            window for ever need it. At least 1ms. Default: off.
+        stall_timeout: Silence inside a frame or window: the connection ends. At least 1ms. Default:
+            30s.
         idle_timeout: Silence between windows: the connection is closed. Beats sends rarely on quiet
-            hosts. Default: 15m.
-        first_byte_timeout: Silence of a new connection. Default: 10s.
+            hosts. At least 1ms. Default: 15m.
+        first_byte_timeout: Silence of a new connection. At least 1ms. Default: 10s.
         no_window: Events before any window frame: accept or refuse. Default: accept.
-        max_window_events: Events in a window; Beats sends 2,048. Default: 65536.
-        max_json_bytes: Bytes of a JSON event. Default: 16MiB.
-        max_data_bytes: Bytes of a key-value event, with the header of its frame. Default: 16MiB.
-        max_compressed_bytes: Bytes of a compressed frame. Default: 32MiB.
-        max_inflated_bytes: Bytes that a compressed frame inflates to. Default: 100MiB.
-        max_pairs: Pairs in a key-value event. Default: 1024.
-        max_field_bytes: Bytes of a key or value. Default: 1MiB.
-        max_window_bytes: Bytes of the frames of one window, inflated. Default: 256MiB.
-        max_unacked_windows: Unacknowledged windows of a connection: above it reading waits.
-            Default: 64.
+        max_window_events: Events in a window; Beats sends 2,048. From 1 to 4294967295. Default:
+            65536.
+        max_json_bytes: Bytes of a JSON event. At least 1. Default: 16MiB.
+        max_data_bytes: Bytes of a key-value event, with the header of its frame. At least 1.
+            Default: 16MiB.
+        max_compressed_bytes: Bytes of a compressed frame. At least 1. Default: 32MiB.
+        max_inflated_bytes: Bytes that a compressed frame inflates to. At least 1. Default: 100MiB.
+        max_pairs: Pairs in a key-value event. From 1 to 4294967295. Default: 1024.
+        max_field_bytes: Bytes of a key or value. At least 1. Default: 1MiB.
+        max_window_bytes: Bytes of the frames of one window, inflated. At least 1. Default: 256MiB.
+        max_unacked_windows: Unacknowledged windows of a connection: above it reading waits. At
+            least 1. Default: 64.
         proxy_from: Networks of proxies, 10.0.0.0/8,127.0.0.1: a PROXY header is required from them,
             refused from others. Default: not set.
         allow: Networks that may connect, by the client's address. Unix sockets have the rights of
             their file instead. Default: not set.
         max_connections: Connections at once, also while they are being admitted. Of connections of
             proxies that wait for their PROXY header there may be as many as are free, and a tenth
-            more, or 64. Default: 10000.
+            more, or 64. At least 1. Default: 10000.
         max_connections_per_address: Connections of one address (IPv6: of its /64) or local user at
             once; 0 is all. When all connections are taken and an address or user that has fewer
             asks for one, one of the address or user that has the most is ended: the least useful.
             Default: all but an eighth of max_connections.
         accept_rate: Connections accepted in a second, which may come at once; 0 is off. One address
-            or local user has half of it. Connections that are turned away at once do not count.
-            Default: 1000.
+            or local user has half of it. Connections that are turned away at once do not count. At
+            least 1. Default: 1000.
         max_bytes_per_second: Bytes that one sender may send in a second: above it reading waits; 0
-            is off. Default: off.
-        max_connection_age: Age at which a connection ends in good order, ± 20 %. Default: off.
-        handshake_timeout: For a PROXY header, and for a handshake of TLS or Relink. Default: 10s.
+            is off. At least 1. Default: off.
+        max_connection_age: Age at which a connection ends in good order, ± 20 %. At least 1ms.
+            Default: off.
+        handshake_timeout: For a PROXY header, and for a handshake of TLS or Relink. At least 1ms.
+            Default: 10s.
         ca: PEM file of certificates to trust: those that issue the peer's, or the peer's own. A
             connecting end takes the system's roots where there is none. Default: not set.
         crl: PEM file of revocation lists, up to 1 MiB. With it every certificate of the peer's

@@ -23,11 +23,11 @@ class RelinkConnectOptions(TypedDict, total=False):
         timeout: Time for the first connection of a new link: until it has passed, a listener that
             cannot be reached or that ends the handshake is tried again, after waits below a ceiling
             that doubles from 100 ms. Off is one attempt. Default: off.
-        handshake_timeout: Time for the handshake of the protocol. Default: 10s.
+        handshake_timeout: Time for the handshake of the protocol. At least 1ms. Default: 10s.
         stuck_after: Connections in a row that may end soon, with nothing received and nothing
             acknowledged, before this side gives the link up. It is lost then; the listener may
             refuse a message, such as one above its limits, and the protocol has no packet that says
-            so. Default: off.
+            so. From 1 to 4294967295. Default: off.
         wants_hints: Asks the listener for its limits, and for the reason of an *uncommitted*. An
             Ackline of this version tells them, see `Link.told`; any other listener ignores the
             wish. Default: false.
@@ -44,31 +44,35 @@ class RelinkConnectOptions(TypedDict, total=False):
         listener_transactions: Whether the listener's messages are committed or rolled back.
             Default: false.
         send_bytes: Payload bytes sent on a link that wait for their acknowledgement; a single
-            larger message is taken when nothing else waits. Default: 256MiB.
+            larger message is taken when nothing else waits. At least 1. Default: 256MiB.
         send_window: Messages of a channel that are sent and not acknowledged as consumed. From 1 to
             2147483647. Default: 65536.
         receive_window: Messages of a channel that have come and are not consumed; a peer that sends
-            one more breaks a limit. Default: 65536.
-        ack_window: Consumed messages of a channel that are acknowledged at once. Default: 16384.
+            one more breaks a limit. From 1 to 4294967295. Default: 65536.
+        ack_window: Consumed messages of a channel that are acknowledged at once. From 1 to
+            4294967295. Default: 16384.
         ack_delay: How long fewer of them wait for more; 0 acknowledges each at once. Default:
             100ms.
-        ping_after: Silence after which a ping goes out. Default: 11s.
-        pong_timeout: How long a ping waits for its pong before the connection ends. Default: 7s.
-        packet_receive_timeout: Silence inside a packet: the connection ends. Default: 30s.
+        ping_after: Silence after which a ping goes out. At least 1ms. Default: 11s.
+        pong_timeout: How long a ping waits for its pong before the connection ends. At least 1ms.
+            Default: 7s.
+        packet_receive_timeout: Silence inside a packet: the connection ends. At least 1ms. Default:
+            30s.
         max_channels: Channels of a link at once that the peer sends on, open or closed and not yet
-            answered. Default: 65536.
-        max_channel_ids: Channels in one packet. Default: 1048576.
-        max_message_parts: Parts of a message. Default: 1024.
-        max_part_bytes: Bytes of a part. Default: 1GiB.
-        max_message_bytes: Bytes of a message. Default: 1GiB.
+            answered. From 1 to 4294967295. Default: 65536.
+        max_channel_ids: Channels in one packet. From 1 to 4294967295. Default: 1048576.
+        max_message_parts: Parts of a message. From 1 to 4294967295. Default: 1024.
+        max_part_bytes: Bytes of a part. At least 1. Default: 1GiB.
+        max_message_bytes: Bytes of a message. At least 1. Default: 1GiB.
         max_multicast_bytes: Bytes of a message with 64 more, times its channels. A message for one
-            channel is bound by max_message_bytes alone. Default: 64MiB.
-        connect_timeout: Where we connect: time for one attempt, with its handshake of TLS. Default:
-            10s.
+            channel is bound by max_message_bytes alone. At least 1. Default: 64MiB.
+        connect_timeout: Where we connect: time for one attempt, with its handshake of TLS. At least
+            1ms. Default: 10s.
         reconnect_max: Where we connect: the longest wait between two attempts. The first is made at
-            once; then the waits are random, below a ceiling that doubles from 100 ms. Default: 1m.
-        lost_after: Where we connect: age at which a link without a connection is given up. Default:
-            off.
+            once; then the waits are random, below a ceiling that doubles from 100 ms. At least 1ms.
+            Default: 1m.
+        lost_after: Where we connect: age at which a link without a connection is given up. At least
+            1ms. Default: off.
         ca: PEM file of certificates to trust: those that issue the peer's, or the peer's own. A
             connecting end takes the system's roots where there is none. Default: not set.
         crl: PEM file of revocation lists, up to 1 MiB. With it every certificate of the peer's
@@ -124,42 +128,46 @@ class RelinkAdoptOptions(TypedDict, total=False):
         timeout: Time for the first connection of a new link: until it has passed, a listener that
             cannot be reached or that ends the handshake is tried again, after waits below a ceiling
             that doubles from 100 ms. Off is one attempt. Default: off.
-        handshake_timeout: Time for the handshake of the protocol. Default: 10s.
+        handshake_timeout: Time for the handshake of the protocol. At least 1ms. Default: 10s.
         stuck_after: Connections in a row that may end soon, with nothing received and nothing
             acknowledged, before this side gives the link up. It is lost then; the listener may
             refuse a message, such as one above its limits, and the protocol has no packet that says
-            so. Default: off.
+            so. From 1 to 4294967295. Default: off.
         wants_hints: Asks the listener for its limits, and for the reason of an *uncommitted*. An
             Ackline of this version tells them, see `Link.told`; any other listener ignores the
             wish. Default: false.
         memory: Bytes of received messages that may be held in memory; above it nothing more is read
             until some are consumed. At least 65536. Default: 256MiB.
         send_bytes: Payload bytes sent on a link that wait for their acknowledgement; a single
-            larger message is taken when nothing else waits. Default: 256MiB.
+            larger message is taken when nothing else waits. At least 1. Default: 256MiB.
         send_window: Messages of a channel that are sent and not acknowledged as consumed. From 1 to
             2147483647. Default: 65536.
         receive_window: Messages of a channel that have come and are not consumed; a peer that sends
-            one more breaks a limit. Default: 65536.
-        ack_window: Consumed messages of a channel that are acknowledged at once. Default: 16384.
+            one more breaks a limit. From 1 to 4294967295. Default: 65536.
+        ack_window: Consumed messages of a channel that are acknowledged at once. From 1 to
+            4294967295. Default: 16384.
         ack_delay: How long fewer of them wait for more; 0 acknowledges each at once. Default:
             100ms.
-        ping_after: Silence after which a ping goes out. Default: 11s.
-        pong_timeout: How long a ping waits for its pong before the connection ends. Default: 7s.
-        packet_receive_timeout: Silence inside a packet: the connection ends. Default: 30s.
+        ping_after: Silence after which a ping goes out. At least 1ms. Default: 11s.
+        pong_timeout: How long a ping waits for its pong before the connection ends. At least 1ms.
+            Default: 7s.
+        packet_receive_timeout: Silence inside a packet: the connection ends. At least 1ms. Default:
+            30s.
         max_channels: Channels of a link at once that the peer sends on, open or closed and not yet
-            answered. Default: 65536.
-        max_channel_ids: Channels in one packet. Default: 1048576.
-        max_message_parts: Parts of a message. Default: 1024.
-        max_part_bytes: Bytes of a part. Default: 1GiB.
-        max_message_bytes: Bytes of a message. Default: 1GiB.
+            answered. From 1 to 4294967295. Default: 65536.
+        max_channel_ids: Channels in one packet. From 1 to 4294967295. Default: 1048576.
+        max_message_parts: Parts of a message. From 1 to 4294967295. Default: 1024.
+        max_part_bytes: Bytes of a part. At least 1. Default: 1GiB.
+        max_message_bytes: Bytes of a message. At least 1. Default: 1GiB.
         max_multicast_bytes: Bytes of a message with 64 more, times its channels. A message for one
-            channel is bound by max_message_bytes alone. Default: 64MiB.
-        connect_timeout: Where we connect: time for one attempt, with its handshake of TLS. Default:
-            10s.
+            channel is bound by max_message_bytes alone. At least 1. Default: 64MiB.
+        connect_timeout: Where we connect: time for one attempt, with its handshake of TLS. At least
+            1ms. Default: 10s.
         reconnect_max: Where we connect: the longest wait between two attempts. The first is made at
-            once; then the waits are random, below a ceiling that doubles from 100 ms. Default: 1m.
-        lost_after: Where we connect: age at which a link without a connection is given up. Default:
-            off.
+            once; then the waits are random, below a ceiling that doubles from 100 ms. At least 1ms.
+            Default: 1m.
+        lost_after: Where we connect: age at which a link without a connection is given up. At least
+            1ms. Default: off.
         ca: PEM file of certificates to trust: those that issue the peer's, or the peer's own. A
             connecting end takes the system's roots where there is none. Default: not set.
         crl: PEM file of revocation lists, up to 1 MiB. With it every certificate of the peer's
@@ -220,28 +228,31 @@ class RelinkListenOptions(TypedDict, total=False):
         listener_transactions: Whether the listener's messages are committed or rolled back.
             Default: false.
         send_bytes: Payload bytes sent on a link that wait for their acknowledgement; a single
-            larger message is taken when nothing else waits. Default: 256MiB.
+            larger message is taken when nothing else waits. At least 1. Default: 256MiB.
         send_window: Messages of a channel that are sent and not acknowledged as consumed. From 1 to
             2147483647. Default: 65536.
         receive_window: Messages of a channel that have come and are not consumed; a peer that sends
-            one more breaks a limit. Default: 65536.
-        ack_window: Consumed messages of a channel that are acknowledged at once. Default: 16384.
+            one more breaks a limit. From 1 to 4294967295. Default: 65536.
+        ack_window: Consumed messages of a channel that are acknowledged at once. From 1 to
+            4294967295. Default: 16384.
         ack_delay: How long fewer of them wait for more; 0 acknowledges each at once. Default:
             100ms.
-        ping_after: Silence after which a ping goes out. Default: 11s.
-        pong_timeout: How long a ping waits for its pong before the connection ends. Default: 7s.
-        packet_receive_timeout: Silence inside a packet: the connection ends. Default: 30s.
+        ping_after: Silence after which a ping goes out. At least 1ms. Default: 11s.
+        pong_timeout: How long a ping waits for its pong before the connection ends. At least 1ms.
+            Default: 7s.
+        packet_receive_timeout: Silence inside a packet: the connection ends. At least 1ms. Default:
+            30s.
         max_channels: Channels of a link at once that the peer sends on, open or closed and not yet
-            answered. Default: 65536.
-        max_channel_ids: Channels in one packet. Default: 1048576.
-        max_message_parts: Parts of a message. Default: 1024.
-        max_part_bytes: Bytes of a part. Default: 1GiB.
-        max_message_bytes: Bytes of a message. Default: 1GiB.
+            answered. From 1 to 4294967295. Default: 65536.
+        max_channel_ids: Channels in one packet. From 1 to 4294967295. Default: 1048576.
+        max_message_parts: Parts of a message. From 1 to 4294967295. Default: 1024.
+        max_part_bytes: Bytes of a part. At least 1. Default: 1GiB.
+        max_message_bytes: Bytes of a message. At least 1. Default: 1GiB.
         max_multicast_bytes: Bytes of a message with 64 more, times its channels. A message for one
-            channel is bound by max_message_bytes alone. Default: 64MiB.
-        orphan_after: Age at which a link without a connection is lost. Default: 5m.
-        max_links: Links at once, with and without a connection: above it new ones are refused.
-            Default: 10000.
+            channel is bound by max_message_bytes alone. At least 1. Default: 64MiB.
+        orphan_after: Age at which a link without a connection is lost. At least 1ms. Default: 5m.
+        max_links: Links at once, with and without a connection: above it new ones are refused. From
+            1 to 4294967295. Default: 10000.
         bind_identity: Whether a link that was made with a certificate is its subject's: nobody else
             can go on with it then. Default: true.
         proxy_from: Networks of proxies, 10.0.0.0/8,127.0.0.1: a PROXY header is required from them,
@@ -250,19 +261,21 @@ class RelinkListenOptions(TypedDict, total=False):
             their file instead. Default: not set.
         max_connections: Connections at once, also while they are being admitted. Of connections of
             proxies that wait for their PROXY header there may be as many as are free, and a tenth
-            more, or 64. Default: 10000.
+            more, or 64. At least 1. Default: 10000.
         max_connections_per_address: Connections of one address (IPv6: of its /64) or local user at
             once; 0 is all. When all connections are taken and an address or user that has fewer
             asks for one, one of the address or user that has the most is ended: the least useful.
             Default: all but an eighth of max_connections.
         accept_rate: Connections accepted in a second, which may come at once; 0 is off. One address
-            or local user has half of it. Connections that are turned away at once do not count.
-            Default: 1000.
+            or local user has half of it. Connections that are turned away at once do not count. At
+            least 1. Default: 1000.
         max_bytes_per_second: Bytes that one sender may send in a second: above it reading waits; 0
-            is off. Default: off.
-        max_connection_age: Age at which a connection ends in good order, ± 20 %. Default: off.
-        handshake_timeout: For a PROXY header, and for a handshake of TLS or Relink. Default: 10s.
-        first_byte_timeout: Silence of a new connection. Default: 10s.
+            is off. At least 1. Default: off.
+        max_connection_age: Age at which a connection ends in good order, ± 20 %. At least 1ms.
+            Default: off.
+        handshake_timeout: For a PROXY header, and for a handshake of TLS or Relink. At least 1ms.
+            Default: 10s.
+        first_byte_timeout: Silence of a new connection. At least 1ms. Default: 10s.
         ca: PEM file of certificates to trust: those that issue the peer's, or the peer's own. A
             connecting end takes the system's roots where there is none. Default: not set.
         crl: PEM file of revocation lists, up to 1 MiB. With it every certificate of the peer's

@@ -82,10 +82,6 @@ class Machine(Generic[_Event_co]):
         now: int = 0,
         **options: Unpack[RelinkListenerOptions],
     ) -> Machine[RelinkListenerEvent]: ...
-    @overload
-    def __new__(
-        cls, protocol: str, role: str, /, now: int = 0, **options: object
-    ) -> Machine[Any]: ...
     def call(self, now: int, verb: str, /, **arguments: object) -> Any:  # noqa: ANN401 (by verb)
         """Calls a verb of the role; returns its result, if it has one.
 

@@ -79,6 +79,8 @@ def test_names_are_read_in_any_case_and_values_reach_the_native_sink() -> None:
         ("relink://127.0.0.1:1/n", "connect.reconnect_max", "2s"),
         ("bpmux://127.0.0.1:1", "connect.chunk_size", "4KiB"),
         ("bpmux://127.0.0.1:1", "connect.memory", "64MiB"),
+        ("relink://127.0.0.1:1/n?ping_after=5s&lost_after=1h", "connect.memory", "64MiB"),
+        ("bpmux://127.0.0.1:1?ping_after=5s", "connect.memory", "64MiB"),
     ],
 )
 def test_options_of_connect_reach_the_native_sink(url: str, option: str, value: str) -> None:
@@ -92,7 +94,8 @@ def test_options_of_connect_reach_the_native_sink(url: str, option: str, value: 
         (URL, "connect.ping_after", "5s", "a sink of lumberjack:// has no option connect.ping_"),
         (URL, "connect.slow_strt", "5", r"connect.slow_strt \(did you mean connect.slow_start\?"),
         (URL, "connect.read_timeout", "5parsecs", "connect.read_timeout is 5parsecs; it is a time"),
-        (URL, "connect.compression", "3", "has no option connect.compression"),
+        (URL, "connect.compression", "3", r"connect.compression \(write compression\)"),
+        ("relink://h:1/n?ping_after=x", "connect.memory", "64MiB", "ping_after is x; it is a time"),
         ("relink://h:1/n", "connect.state", "/s", "has no option connect.state"),
         ("bpmux://h:1", "connect.chunk_size", "0", "connect.chunk_size is 0; it is a size"),
     ],

@@ -66,6 +66,25 @@ pub trait Described: Sync {
     fn encode(&self, frame: &str, members: &Args, out: &mut Vec<u8>) -> Result<(), Misuse>;
 }
 
+impl Role {
+    /// The name of a verb and its arguments, read from outside.
+    ///
+    /// # Errors
+    /// The verb or an argument is not understood.
+    pub fn arguments<S: Source>(
+        &self,
+        verb: &str,
+        given: Vec<(String, S)>,
+    ) -> Result<(&'static str, Args), Misuse> {
+        let found = self.verbs.iter().find(|one| one.name == verb);
+        let found = found.ok_or_else(|| {
+            let names = self.verbs.iter().map(|one| one.name);
+            Misuse::unknown("verb", verb, self.name, names)
+        })?;
+        Ok((found.name, found.arguments(given)?))
+    }
+}
+
 /// A machine, and the role whose verbs it has.
 pub struct Opened {
     /// The role.
@@ -85,14 +104,8 @@ impl Opened {
         verb: &str,
         given: Vec<(String, S)>,
     ) -> Result<Value, Misuse> {
-        let known = self.role.verbs;
-        let found = known.iter().find(|one| one.name == verb);
-        let found = found.ok_or_else(|| {
-            let names = known.iter().map(|one| one.name);
-            Misuse::unknown("verb", verb, self.role.name, names)
-        })?;
-        let args = found.arguments(given)?;
-        self.machine.call(now, found.name, &args)
+        let (verb, args) = self.role.arguments(verb, given)?;
+        self.machine.call(now, verb, &args)
     }
 }
 

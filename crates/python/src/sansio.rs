@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ackline_core::described::{Field, Opened, Schema, Shape};
+use ackline_core::described::{Field, Opened, Role, Schema, Shape};
 use ackline_core::{Lifecycle, Members, Need, SendQueue, Value};
 use bytes::{Buf, BytesMut};
 use pyo3::prelude::*;
@@ -14,6 +14,7 @@ use crate::described::{
 };
 use crate::errors;
 use crate::options::argument;
+use crate::payloads::bytes_of;
 
 argument! {
     /// Milliseconds since the instant that the machine's user calls 0.
@@ -29,6 +30,7 @@ argument! {
 #[pyclass(frozen, module = "ackline._core")]
 pub(crate) struct Machine {
     protocol: &'static str,
+    role: &'static Role,
     opened: Mutex<Opened>,
     /// The instant that the user calls 0.
     start: Instant,
@@ -46,9 +48,11 @@ impl Machine {
     ) -> PyResult<Self> {
         let (described, start) = (self::protocol(protocol)?, Instant::now());
         let opened = described.opened(role, after(start, now), keywords(options)?);
+        let opened = opened.map_err(|error| misused(&error))?;
         Ok(Self {
             protocol: described.name(),
-            opened: Mutex::new(opened.map_err(|error| misused(&error))?),
+            role: opened.role,
+            opened: Mutex::new(opened),
             start,
         })
     }
@@ -69,15 +73,18 @@ impl Machine {
         verb: &str,
         arguments: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let arguments = keywords(arguments)?;
-        let answer = self.lock().call(self.at(now), verb, arguments);
+        // Reading the arguments may run code of the caller, which may call this machine.
+        let read = self.role.arguments(verb, keywords(arguments)?);
+        let (verb, arguments) = read.map_err(|error| misused(&error))?;
+        let answer = self.lock().machine.call(self.at(now), verb, &arguments);
         let answer = answer.map_err(|error| misused(&error))?;
         to_python(py, &answer, Frames::AsDicts)
     }
 
-    fn receive(&self, now: Now, data: &[u8]) -> PyResult<(&'static str, usize)> {
+    fn receive(&self, now: Now, data: &Bound<'_, PyAny>) -> PyResult<(&'static str, usize)> {
+        let data = bytes_of(data)?;
         let mut opened = self.lock();
-        let need = opened.machine.receive(self.at(now), data);
+        let need = opened.machine.receive(self.at(now), &data);
         self.check(opened)?;
         Ok(match need {
             Need::Input { at_least } => ("input", at_least),

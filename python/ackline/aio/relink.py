@@ -61,10 +61,10 @@ def connect(url: str, **options: Unpack[ConnectOptions]) -> Connecting[Link]:
 
     Args:
         url: Such as ``relink://127.0.0.1:7000/orders``, ``relink+tls://host:7000/orders`` or
-            ``relink+unix:///run/x.sock?endpoint=orders``; its query may set the four parameters;
-            a keyword beside it that is not the default must say the same.
-        options: See `ConnectOptions`. Both ends must have the same four parameters: the channel id
-            sizes and transactions.
+            ``relink+unix:///run/x.sock?endpoint=orders``; its query may set options of the link,
+            which go before keywords. Of the four parameters (channel id sizes and transactions),
+            which both ends must have alike, a keyword that is not the default must say the same.
+        options: See `ConnectOptions`.
 
     Raises:
         UsageError: The URL or an option is not understood, or ``state`` cannot be used.

@@ -15,7 +15,7 @@ import typer
 from ackline._core import MAX_JSON_BYTES
 from ackline.cli.bar import Bar
 from ackline.cli.lines import SHOWN, Lines, Pipe
-from ackline.cli.needs import PINGS, PROTOCOLS, RELINK, of_command_line, scheme_of
+from ackline.cli.needs import PROTOCOLS, of_command_line, scheme_of
 from ackline.cli.options import options_of, values_of, with_options
 from ackline.cli.send_bpmux import BpmuxSending
 from ackline.cli.send_lumberjack import LumberjackSending
@@ -65,6 +65,8 @@ _RANGES = 20
 _TABLE = options_of("lumberjack.connect")
 _NOT_OPTIONS = ("connect_timeout", "receipts")
 """Options of connections that the command does not use."""
+_NAMES = {"timeout", "state"} | {option.name for option in _TABLE} - set(_NOT_OPTIONS)
+"""The options of the command; others can only stand in the URL, under their own names."""
 _BUFFER = {
     "buffer_events": "the events that all hosts may have in flight, and a window for each",
     "buffer_bytes": "for as many windows, 16MiB each at least",
@@ -290,7 +292,7 @@ def _end(
 
 
 def _text(reason: "AcklineError | _Stopped") -> str:
-    text = with_dashes(reason, (*RELINK, *PINGS))
+    text = with_dashes(reason, _NAMES)
     if isinstance(reason, ProtocolError):
         return text + place(reason.code, reason.offset)
     return text

@@ -10,7 +10,7 @@ import typer
 
 from ackline import _values
 from ackline.cli.terminal import say
-from ackline.exceptions import LinkLost, ProtocolError, UsageError
+from ackline.exceptions import LinkLost, LinkTimeout, ProtocolError, UsageError
 
 __all__ = [
     "DISK",
@@ -87,20 +87,23 @@ def as_written(error: UsageError, names: Collection[str] = ()) -> str:
 def with_dashes(error: Exception, names: Collection[str]) -> str:
     """Returns an error's text with options of Python named as on a command line.
 
-    For a `ProtocolError` this changes its own option, if it is one of `names`; for a `LinkLost` any
-    of `names`. Other texts name paths and hosts of the user's, which stay unchanged.
+    For a `ProtocolError` this changes its own option, if it is one of `names`; for a lost link or a
+    timeout one of `names` in parentheses. Paths and hosts of the user's stay unchanged.
 
     The offset in the connection is left out: only the caller knows the bytes that it counts.
     """
     if isinstance(error, ProtocolError):
         names = [name for name in names if name == error.option]
-    elif not isinstance(error, LinkLost):
-        names = ()
+        word = r"\b[a-z]+(?:_[a-z]+)*\b"
+    else:
+        # Only an option stands alone in parentheses.
+        names = names if isinstance(error, LinkLost | LinkTimeout) else ()
+        word = r"(?<=\()[a-z]+(?:_[a-z]+)*(?=\))"
 
     def dashed(found: re.Match[str]) -> str:
         return option_of(found[0]) if found[0] in names else found[0]
 
-    return re.sub(r"\b[a-z]+(?:_[a-z]+)+\b", dashed, _OFFSET.sub("", str(error)))
+    return re.sub(word, dashed, _OFFSET.sub("", str(error)))
 
 
 def place(code: str, offset: int | None) -> str:

@@ -71,18 +71,21 @@ class Embedded:
                     self._options.urls, spool=self._spool, options=dict(self._options.options)
                 )
             except UsageError as error:
-                raise UsageError(self._as_written(str(error))) from None
+                raise UsageError(self._as_written(error)) from None
             except (SpoolError, TransportError) as error:
                 busy = isinstance(error, TransportError) or error.code == "spool.locked"
                 if not busy or time.monotonic() >= deadline:
                     raise
             time.sleep(_RETRY_SECONDS)
 
-    def _as_written(self, message: str) -> str:
-        # A text of the receiver begins with its own name for the option.
-        name = message.partition(" ")[0]
-        is_further = name in dict(self._options.options) and name not in _NAMED
-        return f"receiver.{message}" if is_further else message
+    def _as_written(self, error: UsageError) -> str:
+        """Returns an error's text with the receiver's options as the query writes them."""
+        text = str(error)
+        if error.option is None or error.option in _NAMED:
+            return text
+        if error.other is not None:
+            text = text.removesuffix(error.other) + f"receiver.{error.other}"
+        return f"receiver.{error.option}{text.removeprefix(error.option)}"
 
     def stop(self) -> None:
         """Stop listening; the received events are made durable."""

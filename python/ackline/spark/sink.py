@@ -323,7 +323,8 @@ def _of_connect(options: Mapping[str, str], protocol: str) -> dict[str, str]:
             continue
         name = given.removeprefix(_CONNECT)
         if name not in names:
-            hint = nearest(name, names, _CONNECT)
+            plain = f" (write {name})" if name in NAMES else ""
+            hint = plain or nearest(name, names, _CONNECT)
             raise UsageError(f"a sink of {protocol}:// has no option {given}{hint}")
         try:
             _core.check_option(call, name, text)

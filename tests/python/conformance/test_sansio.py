@@ -388,6 +388,8 @@ end = Machine("bpmux", "endpoint").poll_event()
 if end is not None and end["event"] == "message":
     reveal_type(end["payload"])
 Machine("lumberjack", "reader", max_pears=7)
+Machine("lumberjack", "reeder")
+Machine("lumberjack", "reader", keepalive_ms="3s")
 """
 
 
@@ -399,3 +401,36 @@ def test_a_type_checker_knows_the_events_and_options(tmp_path):
     )
     assert 'Revealed type is "int"' in run.stdout.replace("builtins.", ""), run.stdout
     assert 'Revealed type is "bytes"' in run.stdout.replace("builtins.", ""), run.stdout
+    wrong = [line for line in run.stdout.splitlines() if "error:" in line]
+    assert {line.split(":")[1] for line in wrong} == {"11", "12", "13"}, run.stdout
+
+
+def test_arguments_may_call_the_machine_while_they_are_read():
+    writer = Machine("lumberjack", "writer")
+
+    def records():
+        yield {"payload": b"1"}
+        assert writer.poll_timeout() is None
+        yield {"payload": b"2"}
+
+    assert writer.call(0, "send_window", records=records()) == 1
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_received_bytes_may_stand_in_any_buffer(kind):
+    reader = Machine("lumberjack", "reader")
+    reader.receive(0, kind(b"2W\0\0\0\x01"))
+    reader.receive(0, kind(b"2J\0\0\0\x01\0\0\0\x02{}"))
+    event = reader.poll_event()
+    assert event is not None
+    assert event["records"][0]["payload"] == b"{}"
+
+
+@pytest.mark.parametrize(("protocol", "role"), ROLES)
+def test_the_range_of_a_described_number_is_taken(protocol, role):
+    for name, option in describe(protocol)["roles"][role]["options"].items():
+        if option["is"] == "number":
+            for number in (option["least"], min(option["most"], 1 << 40)):
+                Machine(protocol, role, **{name: number})
+            with pytest.raises(UsageError, match=f"{name} is .*; it is a whole number from"):
+                Machine(protocol, role, **{name: option["most"] + 1})

@@ -101,3 +101,8 @@ def test_urls_of_one_address_have_the_same_options(tmp_path):
     ]
     with pytest.raises(UsageError, match="URLs of one address have the same"):
         Receiver(urls, discard=True)
+
+
+def test_an_option_of_the_url_goes_before_the_keyword() -> None:
+    with pytest.raises(UsageError, match="credit_ceiling is 4194304; it is at least 8388608"):
+        bpmux.listen("bpmux://127.0.0.1:0?credit_floor=8MiB", credit_floor=1)

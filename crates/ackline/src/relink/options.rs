@@ -102,7 +102,10 @@ pub(crate) fn endpoint_name(name: &str) -> Result<EndpointName, String> {
 impl ConnectOptions {
     /// Sets the options in the query of `url`, refuses values that are outside their ranges or do not go together, and
     /// answers the URL without those options.
-    pub(super) fn with_url(&mut self, url: &str) -> Result<String, Error> {
+    ///
+    /// # Errors
+    /// As [`connect`](super::connect), for the URL and the options.
+    pub fn with_url(&mut self, url: &str) -> Result<String, Error> {
         let mut own: [&mut dyn Options; 2] = [&mut self.link, &mut self.reconnect];
         let plain = query::take(url, &mut own).map_err(Error::url)?;
         self.check_ranges()?;

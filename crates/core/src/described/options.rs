@@ -35,8 +35,11 @@ impl OptionSet {
 
     /// Reads options.
     pub(super) fn read<S: Source>(&self, given: Vec<(String, S)>) -> Result<Args, Misuse> {
-        read(&self.fields(), given, |key, _| {
-            Misuse::of("unknown_option", format!("there is no option {key:?}"))
+        read(&self.fields(), given, |key, names| {
+            Misuse::of(
+                "unknown_option",
+                format!("there is no option {key:?}: {names}"),
+            )
         })
     }
 }
@@ -44,20 +47,10 @@ impl OptionSet {
 /// One option of a table.
 fn field(spec: &OptionSpec) -> Field {
     let (name, shape) = match spec.kind {
-        OptionKind::Count {
-            least,
-            most,
-            zero_is_off,
+        OptionKind::Count { zero_is_off, .. } | OptionKind::Bytes { zero_is_off, .. } => {
+            (spec.name, number(spec, zero_is_off))
         }
-        | OptionKind::Bytes {
-            least,
-            most,
-            zero_is_off,
-        } => {
-            let least = if zero_is_off { 0 } else { least };
-            (spec.name, Shape::number(least, most))
-        }
-        OptionKind::Time { .. } => (spec.name_in_ms, Shape::U64),
+        OptionKind::Time { .. } => (spec.name_in_ms, number(spec, false)),
         OptionKind::Flag => (spec.name, Shape::Flag),
         OptionKind::Word(words) => (spec.name, Shape::Word(words)),
         OptionKind::Fraction | OptionKind::Text { .. } | OptionKind::Path => {
@@ -69,6 +62,12 @@ fn field(spec: &OptionSpec) -> Field {
     } else {
         Field::option(name, shape)
     }
+}
+
+/// The range of a number, in which 0 may be off.
+fn number(spec: &OptionSpec, zero_is_off: bool) -> Shape {
+    let (least, most) = spec.kind.range().unwrap_or((0, u64::MAX));
+    Shape::number(if zero_is_off { 0 } else { least }, most)
 }
 
 impl Args {

@@ -44,6 +44,9 @@ pub enum OptionKind {
     Path,
 }
 
+/// The longest time, in milliseconds.
+const MOST_MILLISECONDS: u64 = u64::MAX / 1_000_000;
+
 /// A whole number within `range`.
 pub const fn count(range: RangeInclusive<u64>) -> OptionKind {
     OptionKind::Count {
@@ -109,11 +112,15 @@ impl OptionKind {
         }
     }
 
-    /// The smallest and the largest number of a count or a size.
-    pub const fn range(&self) -> Option<(u64, u64)> {
+    /// The smallest and the largest number of a count, of a size, or of the milliseconds of a time.
+    pub fn range(&self) -> Option<(u64, u64)> {
         match *self {
             Self::Count { least, most, .. } | Self::Bytes { least, most, .. } => {
                 Some((least, most))
+            }
+            Self::Time { least } => {
+                let least = u64::try_from(least.as_millis()).unwrap_or(MOST_MILLISECONDS);
+                Some((least, MOST_MILLISECONDS))
             }
             _ => None,
         }

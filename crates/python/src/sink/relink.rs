@@ -54,7 +54,8 @@ impl Given {
             }
             Ok(true)
         })?;
-        let target = Target::parse(url).map_err(|text| errors::usage("url", &text))?;
+        let plain = connect.with_url(url).map_err(raised)?;
+        let target = Target::parse(&plain).map_err(|text| errors::usage("url", &text))?;
         let parameters = target.wanted.over(Parameters {
             connector_transactions: true,
             ..PARAMETERS
