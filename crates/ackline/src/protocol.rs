@@ -23,8 +23,6 @@ pub(crate) struct Site {
 
 /// The interface of a protocol to the rest of the crate.
 pub(crate) struct Protocol {
-    /// The scheme of its URLs, also with `+unix`.
-    pub(crate) scheme: &'static str,
     /// Its name in texts.
     pub(crate) title: &'static str,
     /// Its verbs, events and frames by name.
@@ -49,6 +47,13 @@ pub(crate) struct Protocol {
     pub(crate) accept: fn(Site, &Arc<Shared>, &ReceiverOptions) -> Result<Accepting, ReceiverError>,
     /// Connects to a URL, for ever, and lands the input from there; `None` where only listeners receive.
     pub(crate) subscribe: Option<Subscribe>,
+}
+
+impl Protocol {
+    /// The scheme of its URLs, also with `+unix`.
+    pub(crate) fn scheme(&self) -> &'static str {
+        self.description.name()
+    }
 }
 
 /// Connects to a URL, for ever.

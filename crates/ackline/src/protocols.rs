@@ -14,7 +14,7 @@ pub(crate) const PROTOCOLS: &[Protocol] =
 
 /// The URL schemes that are built.
 pub fn protocols() -> Vec<&'static str> {
-    PROTOCOLS.iter().map(|one| one.scheme).collect()
+    PROTOCOLS.iter().map(Protocol::scheme).collect()
 }
 
 /// Their names in texts.
@@ -62,7 +62,7 @@ pub fn options_of(call: &str) -> Option<(Uses, Box<dyn Options>)> {
         return Some((Uses::RECEIVE, Box::new(ReceiverOptions::default())));
     }
     let (scheme, call) = call.split_once('.')?;
-    let protocol = PROTOCOLS.iter().find(|one| one.scheme == scheme)?;
+    let protocol = PROTOCOLS.iter().find(|one| one.scheme() == scheme)?;
     match call {
         "connect" => Some((Uses::CONNECT, (protocol.connect)())),
         "listen" => Some((Uses::LISTEN, (protocol.listen)())),
@@ -91,7 +91,7 @@ pub(crate) fn of(url: &str) -> Result<(&'static Protocol, Endpoint), String> {
 pub(crate) fn named(url: &str) -> Result<&'static Protocol, String> {
     let scheme = url.split("://").next().unwrap_or_default();
     let scheme = scheme.split('+').next().unwrap_or_default();
-    if let Some(protocol) = PROTOCOLS.iter().find(|one| one.scheme == scheme) {
+    if let Some(protocol) = PROTOCOLS.iter().find(|one| one.scheme() == scheme) {
         return Ok(protocol);
     }
     // An error behind an unknown scheme is of no interest.

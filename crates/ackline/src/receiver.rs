@@ -355,7 +355,7 @@ fn subscribed(options: &ReceiverOptions) -> Result<Vec<Subscribed>, ReceiverErro
         let (Plain { url, .. }, options) = own(url, options)?;
         let (protocol, endpoint) = protocols::of(&url).map_err(ReceiverError::Usage)?;
         let subscribe = protocol.subscribe.ok_or_else(|| {
-            let scheme = protocol.scheme;
+            let scheme = protocol.scheme();
             let text = format!("connect {endpoint}: a receiver of {scheme} only listens");
             ReceiverError::Usage(text)
         })?;

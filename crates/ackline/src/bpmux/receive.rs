@@ -14,7 +14,6 @@ use crate::{ReceiverError, ReceiverOptions};
 
 /// The entry of this protocol.
 pub(crate) const PROTOCOL: Protocol = Protocol {
-    scheme: super::SCHEME,
     title: "bpmux",
     description: &ackline_bpmux::Description,
     layouts: || vec![Arc::new(MessageLayout)],

@@ -7,13 +7,12 @@ use ackline_lumberjack::ReaderConfig;
 
 use super::ingest::WindowIngest;
 use super::layout::{EventLayout, InvalidLayout};
-use super::{SCHEME, within};
+use super::within;
 use crate::landing::accept;
 use crate::protocol::Protocol;
 
 /// The entry of this protocol.
 pub(crate) const PROTOCOL: Protocol = Protocol {
-    scheme: SCHEME,
     title: "Lumberjack",
     description: &ackline_lumberjack::Description,
     layouts: || vec![Arc::new(EventLayout), Arc::new(InvalidLayout)],

@@ -24,7 +24,6 @@ use crate::{ReceiverError, ReceiverOptions};
 
 /// The entry of this protocol.
 pub(crate) const PROTOCOL: Protocol = Protocol {
-    scheme: super::SCHEME,
     title: "Relink",
     description: &ackline_relink::Description,
     layouts: || vec![Arc::new(MessageLayout)],
