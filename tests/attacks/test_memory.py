@@ -49,6 +49,7 @@ class Dripping(threading.Thread):
                 time.sleep(0.25)
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("rate", "options", "seconds"),
