@@ -15,7 +15,7 @@ import typer
 from ackline._core import MAX_JSON_BYTES
 from ackline.cli.bar import Bar
 from ackline.cli.lines import SHOWN, Lines, Pipe
-from ackline.cli.needs import PROTOCOLS, of_command_line, scheme_of
+from ackline.cli.needs import PROTOCOLS, RELINK, of_command_line, scheme_of
 from ackline.cli.options import options_of, values_of, with_options
 from ackline.cli.send_bpmux import BpmuxSending
 from ackline.cli.send_lumberjack import LumberjackSending
@@ -292,7 +292,7 @@ def _end(
 
 
 def _text(reason: "AcklineError | _Stopped") -> str:
-    text = with_dashes(reason, _NAMES)
+    text = with_dashes(reason, _NAMES, peers=RELINK)
     if isinstance(reason, ProtocolError):
         return text + place(reason.code, reason.offset)
     return text

@@ -84,11 +84,12 @@ def as_written(error: UsageError, names: Collection[str] = ()) -> str:
     return text
 
 
-def with_dashes(error: Exception, names: Collection[str]) -> str:
+def with_dashes(error: Exception, names: Collection[str], peers: Collection[str] = ()) -> str:
     """Returns an error's text with options of Python named as on a command line.
 
     For a `ProtocolError` this changes its own option, if it is one of `names`; for a lost link or a
-    timeout one of `names` in parentheses. Paths and hosts of the user's stay unchanged.
+    timeout one of `names` in parentheses, and one of `peers`, the options of the other end, behind
+    "its". Paths and hosts of the user's stay unchanged.
 
     The offset in the connection is left out: only the caller knows the bytes that it counts.
     """
@@ -98,10 +99,12 @@ def with_dashes(error: Exception, names: Collection[str]) -> str:
     else:
         # Only an option stands alone in parentheses.
         names = names if isinstance(error, LinkLost | LinkTimeout) else ()
-        word = r"(?<=\()[a-z]+(?:_[a-z]+)*(?=\))"
+        word = r"(?<=\()[a-z]+(?:_[a-z]+)*(?=\))|(?<=\bits )[a-z]+(?:_[a-z]+)+\b"
 
     def dashed(found: re.Match[str]) -> str:
-        return option_of(found[0]) if found[0] in names else found[0]
+        is_peers = found.string[: found.start()].endswith("its ")
+        known = peers if is_peers and isinstance(error, LinkLost) else names
+        return option_of(found[0]) if found[0] in known else found[0]
 
     return re.sub(word, dashed, _OFFSET.sub("", str(error)))
 

@@ -20,6 +20,12 @@ def test_only_an_option_in_parentheses_is_renamed(kind):
     assert with_dashes(kind(f"{PATH}: late (timeout)"), NAMES) == f"{PATH}: late (--timeout)"
 
 
+def test_an_option_of_the_other_end_is_renamed_behind_its():
+    error = LinkLost(f"{PATH}: above its max_part_bytes or its send_window (max_part_bytes)")
+    told = f"{PATH}: above its --max-part-bytes or its send_window (max_part_bytes)"
+    assert with_dashes(error, NAMES, peers=("max_part_bytes",)) == told
+
+
 def test_other_errors_keep_their_text():
     error = UsageError(f"{PATH}: ping_after (lost_after)")
     assert with_dashes(error, NAMES) == str(error)
