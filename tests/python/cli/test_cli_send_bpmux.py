@@ -243,7 +243,9 @@ def test_a_receiver_that_takes_nothing_new_is_left_in_order(tmp_path: Path) -> N
     assert run.returncode == 0, run.stderr
     assert told["acked"] == 120
     # Sinks on their way when the cancel came are refused, and are sent again.
-    assert [message for one in got for message in one.messages] == [b"%d" % n for n in range(120)]
+    # Each connection has a thread here, which may note a window after the next connection's has.
+    windows = sorted([int(message) for message in one.messages] for one in got if one.messages)
+    assert [number for window in windows for number in window] == list(range(120))
 
 
 def test_nobody_there_is_told_with_the_lines_that_were_not_acknowledged(tmp_path: Path) -> None:
