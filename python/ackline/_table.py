@@ -101,5 +101,6 @@ def nearest(name: str, names: Iterable[str], prefix: str = "") -> str:
         names: The names that exist.
         prefix: The text in front of the names where they are written.
     """
-    found = difflib.get_close_matches(name, list(names), n=1, cutoff=_NEAR)
-    return f" (did you mean {prefix}{found[0]}?)" if found else ""
+    spelled = {known_name.lower(): known_name for known_name in names}
+    found = difflib.get_close_matches(name.lower(), spelled, n=1, cutoff=_NEAR)
+    return f" (did you mean {prefix}{spelled[found[0]]}?)" if found else ""

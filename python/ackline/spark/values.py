@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING
 
 from ackline import _values
+from ackline._table import nearest
 from ackline.exceptions import UsageError
 
 if TYPE_CHECKING:
@@ -23,14 +23,8 @@ def unknown(where: str, name: str, names: Sequence[str], path: str) -> UsageErro
     """
     if name.lower() == "path":
         return UsageError(f"{where} takes no path: {path}")
-    spelled = {known.lower(): known for known in names}
-    nearest = difflib.get_close_matches(name.lower(), spelled, n=1, cutoff=_NEAR)
-    hint = f" (did you mean {spelled[nearest[0]]}?)" if nearest else ""
+    hint = nearest(name, names)
     return UsageError(f"{where} has no option {name!r}{hint}, only {', '.join(names)}")
-
-
-_NEAR = 0.55
-"""The similarity of a misspelt name to the intended name, from 0 to 1."""
 
 
 def listed(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-//! Whose turn it is: start-time fair queueing by the memory that senders hold, in bytes times time.
+//! The order of waiting senders: start-time fair queueing by the memory that they hold, in bytes times time.
 //!
 //! Only the time in which links wait counts. The present virtual time advances with it. The virtual
 //! time of a sender advances with the bytes that it holds: as fast as the present one if it holds a
