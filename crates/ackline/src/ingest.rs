@@ -7,7 +7,7 @@ use std::time::Instant;
 use ackline_core::Connection;
 pub use ackline_core::Landable;
 use ackline_link::{PeerInfo, Refused};
-use ackline_spool::Block;
+use ackline_spool::{Block, Origin};
 
 use crate::repeats::Judge;
 
@@ -95,10 +95,12 @@ pub(crate) fn block(
     attributes: &[(Arc<str>, Arc<str>)],
 ) -> Block {
     Block {
-        protocol: Arc::from(protocol),
-        peer: Arc::clone(&peer.name),
-        link: Arc::clone(link),
-        stream: None,
+        origin: Origin {
+            protocol: Arc::from(protocol),
+            peer: Arc::clone(&peer.name),
+            link: Arc::clone(link),
+            stream: None,
+        },
         layout,
         codec: "none",
         first_sequence: 0,

@@ -11,6 +11,7 @@ mod quarantine;
 mod report;
 mod settle;
 mod shares;
+mod stats;
 mod store;
 
 use std::sync::Arc;
@@ -31,10 +32,11 @@ pub use operator::ConsumerLag;
 pub(crate) use operator::{Operator, look_around};
 pub use options::{Ack, QuarantineOptions, ReceiverOptions, V1Ack};
 use quarantine::Quarantine;
+pub use report::Failure;
 use report::Report;
 pub(crate) use report::watch_stats;
-pub use report::{Failure, ReceiverStats};
 use shares::Shares;
+pub use stats::{AckedStats, ReceivedStats, ReceiverStats, RefusalStats, SpoolStats};
 pub(crate) use store::Store;
 
 /// Why a receiver did not start.
@@ -77,11 +79,16 @@ pub(crate) struct Shared {
     pub(crate) operator: Option<Operator>,
     pub(crate) report: Arc<Report>,
     pub(crate) open: Open,
+    sockets: Sockets,
+    /// Over how long the connections are to be ended, once the receiver stops.
+    stopping: watch::Receiver<Option<Duration>>,
+}
+
+/// The listening sockets of a receiver.
+struct Sockets {
     acceptor: Acceptor,
     /// Sockets that still accept.
     listening: AtomicUsize,
-    /// Over how long the connections are to be ended, once the receiver stops.
-    stopping: watch::Receiver<Option<Duration>>,
 }
 
 impl Shared {
@@ -105,8 +112,10 @@ impl Shared {
             operator: store.operator,
             report: Arc::default(),
             open: Open::default(),
-            acceptor: Acceptor::new(options.acceptor()),
-            listening: AtomicUsize::new(listening),
+            sockets: Sockets {
+                acceptor: Acceptor::new(options.acceptor()),
+                listening: AtomicUsize::new(listening),
+            },
             stopping,
         }
     }
@@ -139,7 +148,7 @@ impl Shared {
 
     /// A connection was refused before it was of any use: in a storm of them few have a line.
     pub(crate) fn connection_refused(&self, scheme: &str, refused: Refused) {
-        let turned = self.acceptor.refuse(refused);
+        let turned = self.sockets.acceptor.refuse(refused);
         self.report.turned_away(scheme, turned);
     }
 }

@@ -57,8 +57,8 @@ pub use ackline_spool as spool;
 pub use ingest::{Aside, Batch, Ingest, Landable, PerConnection, Ready};
 #[cfg(feature = "spool")]
 pub use landing::{
-    Ack, ConsumerLag, Failure, QuarantineOptions, ReceiverError, ReceiverOptions, ReceiverStats,
-    V1Ack,
+    Ack, AckedStats, ConsumerLag, Failure, QuarantineOptions, ReceivedStats, ReceiverError,
+    ReceiverOptions, ReceiverStats, RefusalStats, SpoolStats, V1Ack,
 };
 pub use listening::Listening;
 #[cfg(feature = "spool")]

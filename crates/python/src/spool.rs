@@ -5,9 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use ackline_spool::{
-    Access, BlockInfo, LEAST_MEMORY, Loss, OnLoss, ReadOptions, Slice, SpoolError, Step, rfc3339,
-};
+use ackline_spool::{BlockInfo, Loss, OnLoss, ReadOptions, Slice, SpoolError, Step, rfc3339};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
@@ -15,9 +13,12 @@ use crate::arrow::EventStream;
 use crate::consumers::{self, Lease};
 use crate::dicts::set_fields;
 use crate::errors::raised;
-use crate::options::{argument, whole, whole_if};
+use crate::options::{whole, whole_if};
 use crate::runtime::Owned;
 use crate::{errors, logging, runtime};
+use arguments::{BatchRows, Group, Losses, Memory, Threads};
+
+mod arguments;
 
 /// How often the durable mark is looked at while waiting for it: a read of a few bytes.
 const MARK_CHECK: Duration = Duration::from_millis(20);
@@ -32,12 +33,11 @@ pub(crate) struct Spool {
 #[pymethods]
 impl Spool {
     #[new]
-    #[pyo3(signature = (path, group = false))]
-    fn new(path: PathBuf, group: bool) -> PyResult<Self> {
+    #[pyo3(signature = (path, group = Group::default()))]
+    fn new(path: PathBuf, group: Group) -> PyResult<Self> {
         logging::start();
-        let access = Access { group };
         let spool =
-            ackline_spool::Spool::open_with(&path, access).map_err(|error| raised(&error))?;
+            ackline_spool::Spool::open_with(&path, group.0).map_err(|error| raised(&error))?;
         Ok(Self {
             path,
             spool: Owned::new(spool),
@@ -66,20 +66,20 @@ impl Spool {
             .map_err(|error| raised(&error))
     }
 
-    #[pyo3(signature = (start, max_rows = None, max_bytes = None, *, skip_losses = false))]
+    #[pyo3(signature = (start, max_rows = None, max_bytes = None, *, skip_losses = Losses::default()))]
     fn end_for(
         &self,
         py: Python<'_>,
         start: &Bound<'_, PyAny>,
         max_rows: Option<&Bound<'_, PyAny>>,
         max_bytes: Option<&Bound<'_, PyAny>>,
-        skip_losses: bool,
+        skip_losses: Losses,
     ) -> PyResult<u64> {
         let spool = self.spool.get()?;
         let start = position("start", start)?;
         let max_rows = whole_if("max_rows", max_rows, 0, u64::MAX)?;
         let max_bytes = whole_if("max_bytes", max_bytes, 0, u64::MAX)?;
-        py.detach(|| spool.end_for_with(start, max_rows, max_bytes, on_loss(skip_losses)))
+        py.detach(|| spool.end_for_with(start, max_rows, max_bytes, skip_losses.0))
             .map_err(|error| raised(&error))
     }
 
@@ -118,7 +118,7 @@ impl Spool {
     }
 
     #[pyo3(signature = (start = None, end = None, *, columns = None, threads = Threads(1), batch_rows = BatchRows(10_000),
-                        memory = Memory::default(), skip_repeats = false, skip_losses = false))]
+                        memory = Memory::default(), skip_repeats = false, skip_losses = Losses::default()))]
     #[allow(clippy::too_many_arguments)] // the keywords of one call
     fn read(
         &self,
@@ -130,10 +130,10 @@ impl Spool {
         batch_rows: BatchRows,
         memory: Memory,
         skip_repeats: bool,
-        skip_losses: bool,
+        skip_losses: Losses,
     ) -> PyResult<EventStream> {
         let mut options = read_options(columns, threads, batch_rows, memory, skip_repeats);
-        options.on_loss = on_loss(skip_losses);
+        options.on_loss = skip_losses.0;
         let spool = self.spool.get()?;
         let range = bounds(py, spool, start, end)?;
         py.detach(|| spool.read(&ackline::layouts(), range, &options))
@@ -141,7 +141,7 @@ impl Spool {
             .map_err(|error| raised(&error))
     }
 
-    #[pyo3(signature = (start, end, max_slices, min_bytes, *, skip_losses = false))]
+    #[pyo3(signature = (start, end, max_slices, min_bytes, *, skip_losses = Losses::default()))]
     fn slices<'py>(
         &self,
         py: Python<'py>,
@@ -149,14 +149,14 @@ impl Spool {
         end: &Bound<'py, PyAny>,
         max_slices: &Bound<'py, PyAny>,
         min_bytes: &Bound<'py, PyAny>,
-        skip_losses: bool,
+        skip_losses: Losses,
     ) -> PyResult<Bound<'py, PyList>> {
         let spool = self.spool.get()?;
         let (start, end) = (position("start", start)?, position("end", end)?);
         let max_slices = whole("max_slices", max_slices, 1, usize::MAX)?;
         let min_bytes = whole("min_bytes", min_bytes, 0, u64::MAX)?;
         let slices = py
-            .detach(|| spool.slices_with(start..end, max_slices, min_bytes, on_loss(skip_losses)))
+            .detach(|| spool.slices_with(start..end, max_slices, min_bytes, skip_losses.0))
             .map_err(|error| raised(&error))?;
         let list = PyList::empty(py);
         for slice in slices {
@@ -415,15 +415,15 @@ type StepRow = (&'static str, PathBuf, Option<u64>, Option<u64>, String);
 
 /// Mends a spool: the next position, and the steps.
 #[pyfunction]
-#[pyo3(signature = (path, dry_run = false, group = false))]
+#[pyo3(signature = (path, dry_run = false, group = Group::default()))]
 pub(crate) fn spool_mend(
     py: Python<'_>,
     path: PathBuf,
     dry_run: bool,
-    group: bool,
+    group: Group,
 ) -> PyResult<(u64, Vec<StepRow>)> {
     let mended = py
-        .detach(move || ackline_spool::mend(&path, Access { group }, dry_run))
+        .detach(move || ackline_spool::mend(&path, group.0, dry_run))
         .map_err(|error| raised(&error))?;
     let row = |step: Step| (step.what, step.path, step.from, step.to, step.why);
     Ok((mended.position, mended.steps.into_iter().map(row).collect()))
@@ -472,42 +472,17 @@ pub(crate) fn loss_row(loss: &Loss) -> LossRow {
     (loss.from, loss.to, loss.why.as_str(), noted)
 }
 
-fn on_loss(skip: bool) -> OnLoss {
-    if skip { OnLoss::Skip } else { OnLoss::Fail }
-}
-
 /// Gives a spool a new UUID: returns the old one, the new one, and the consumers with marks that were lowered.
 #[pyfunction]
-#[pyo3(signature = (path, group = false))]
+#[pyo3(signature = (path, group = Group::default()))]
 pub(crate) fn spool_adopt(
     py: Python<'_>,
     path: PathBuf,
-    group: bool,
+    group: Group,
 ) -> PyResult<(String, String, Vec<String>)> {
-    py.detach(move || ackline_spool::adopt(&path, Access { group }))
+    py.detach(move || ackline_spool::adopt(&path, group.0))
         .map(|adopted| (adopted.old, adopted.new, adopted.lowered))
         .map_err(|error| raised(&error))
-}
-
-argument! {
-    /// Threads that expand blocks.
-    Threads(usize), "threads", 1, usize::MAX
-}
-
-argument! {
-    /// Events in a record batch at the most.
-    BatchRows(usize), "batch_rows", 1, usize::MAX
-}
-
-argument! {
-    /// Bytes that a reader holds at once.
-    Memory(u64), "memory", LEAST_MEMORY, u64::MAX
-}
-
-impl Default for Memory {
-    fn default() -> Self {
-        Self(ReadOptions::default().memory)
-    }
 }
 
 fn read_options(
@@ -576,13 +551,10 @@ fn block_dict<'py>(py: Python<'py>, block: &BlockInfo) -> PyResult<Bound<'py, Py
     dict.set_item("position", block.first_position)?;
     dict.set_item("count", block.count)?;
     dict.set_item("received_at", rfc3339(block.received_at_us))?;
+    set_fields!(dict, block.origin, protocol, peer, link, stream);
     set_fields!(
         dict,
         block,
-        protocol,
-        peer,
-        link,
-        stream,
         first_sequence,
         layout,
         codec,

@@ -62,7 +62,10 @@ impl Backlog {
     pub(crate) fn push(&mut self, waiting: Waiting) {
         let block = &waiting.placed.block;
         let pairs = block.attributes.iter();
-        let name = sender_of(&block.peer, pairs.map(|(name, value)| (&**name, &**value)));
+        let name = sender_of(
+            &block.origin.peer,
+            pairs.map(|(name, value)| (&**name, &**value)),
+        );
         self.blocks += 1;
         if let Some(sender) = self
             .senders
@@ -150,7 +153,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::{Backlog, SENDERS, Waiting};
-    use crate::{Block, Promise, Settle, SpoolError, segment::Placed};
+    use crate::{Block, Origin, Promise, Settle, SpoolError, segment::Placed};
 
     const KIB: usize = 1_024;
 
@@ -163,10 +166,12 @@ mod tests {
 
     fn waiting(host: u64, token: u64, bytes: usize) -> Waiting {
         let block = Block {
-            protocol: Arc::from("test"),
-            peer: Arc::from(format!("10.0.0.{host}:{token}")),
-            link: Arc::from(host.to_string()),
-            stream: None,
+            origin: Origin {
+                protocol: Arc::from("test"),
+                peer: Arc::from(format!("10.0.0.{host}:{token}")),
+                link: Arc::from(host.to_string()),
+                stream: None,
+            },
             layout: "test/1",
             codec: "frames",
             first_sequence: 0,

@@ -6,17 +6,24 @@ use bytes::Bytes;
 
 use crate::SpoolError;
 
+/// The source of a block: a stream of a peer's link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Origin<S> {
+    /// The protocol, such as `lumberjack`.
+    pub protocol: S,
+    /// The peer's address.
+    pub peer: S,
+    /// The link's name, which is never reused.
+    pub link: S,
+    /// The channel, publisher or sink within the link, if the protocol has one.
+    pub stream: Option<S>,
+}
+
 /// A run of events from a link, stored as a whole.
 #[derive(Debug, Clone)]
 pub struct Block {
-    /// The protocol, such as `lumberjack`.
-    pub protocol: Arc<str>,
-    /// The peer's address.
-    pub peer: Arc<str>,
-    /// The link's name, which is never reused.
-    pub link: Arc<str>,
-    /// The channel, publisher or sink within the link, if the protocol has one.
-    pub stream: Option<Arc<str>>,
+    /// The link that sent it.
+    pub origin: Origin<Arc<str>>,
     /// The layout of the body, with its version, such as `lumberjack/1`.
     pub layout: &'static str,
     /// The coding of the body within its layout, such as `frames`.
@@ -77,14 +84,8 @@ pub struct StoredBlock<'a> {
     pub count: u32,
     /// When it was received, in microseconds since 1970 (UTC).
     pub received_at_us: i64,
-    /// The protocol.
-    pub protocol: &'a str,
-    /// The peer's address.
-    pub peer: &'a str,
-    /// The link's name.
-    pub link: &'a str,
-    /// The stream within the link.
-    pub stream: Option<&'a str>,
+    /// The link that sent it.
+    pub origin: Origin<&'a str>,
     /// The sequence number of the first event.
     pub first_sequence: i64,
     /// The layout of the body.
@@ -112,14 +113,8 @@ pub struct BlockInfo {
     pub count: u32,
     /// When it was received, in microseconds since 1970 (UTC).
     pub received_at_us: i64,
-    /// The protocol.
-    pub protocol: String,
-    /// The peer's address.
-    pub peer: String,
-    /// The link's name.
-    pub link: String,
-    /// The stream within the link.
-    pub stream: Option<String>,
+    /// The link that sent it.
+    pub origin: Origin<String>,
     /// The sequence number of the first event.
     pub first_sequence: i64,
     /// The layout of the body.
@@ -136,14 +131,17 @@ pub struct BlockInfo {
 
 impl From<StoredBlock<'_>> for BlockInfo {
     fn from(block: StoredBlock<'_>) -> Self {
+        let origin = block.origin;
         Self {
             first_position: block.first_position,
             count: block.count,
             received_at_us: block.received_at_us,
-            protocol: block.protocol.to_owned(),
-            peer: block.peer.to_owned(),
-            link: block.link.to_owned(),
-            stream: block.stream.map(str::to_owned),
+            origin: Origin {
+                protocol: origin.protocol.to_owned(),
+                peer: origin.peer.to_owned(),
+                link: origin.link.to_owned(),
+                stream: origin.stream.map(str::to_owned),
+            },
             first_sequence: block.first_sequence,
             layout: block.layout.to_owned(),
             codec: block.codec.to_owned(),

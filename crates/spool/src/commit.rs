@@ -465,8 +465,8 @@ impl Committer {
         stats.first_kept = first_kept.unwrap_or(self.position);
         stats.bytes = self.used();
         stats.budget = self.settings.options.budget;
-        stats.groups = self.counts.groups;
-        stats.fsyncs = self.counts.fsyncs + self.catalog.fsyncs();
+        stats.commits.groups = self.counts.groups;
+        stats.commits.fsyncs = self.counts.fsyncs + self.catalog.fsyncs();
         if stats.state != state {
             let (from, to) = (stats.state.as_str(), state.as_str());
             tracing::info!(code = "spool.state", dir = %self.files.folder.dir().display(), from, to, "the spool's writer");

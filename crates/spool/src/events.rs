@@ -266,16 +266,16 @@ impl Rows {
             rows: 0,
             first_position: position(block.first_position + u64::from(rows.start)),
             received_at: block.received_at_us,
-            protocol: share(block.protocol, last.map(|run| &run.protocol)),
-            peer: share(block.peer, last.map(|run| &run.peer)),
-            link: share(block.link, last.map(|run| &run.link)),
-            stream: block.stream.map(Arc::from),
+            protocol: share(block.origin.protocol, last.map(|run| &run.protocol)),
+            peer: share(block.origin.peer, last.map(|run| &run.peer)),
+            link: share(block.origin.link, last.map(|run| &run.link)),
+            stream: block.origin.stream.map(Arc::from),
             repeats: block.repeats.map(Arc::from),
             first_row: rows.start as usize,
             attributes,
         };
         if self.makes_digests() {
-            self.digest_by(block.peer, &run.attributes);
+            self.digest_by(block.origin.peer, &run.attributes);
         }
         self.memory.row = self.bytes_beside_payload(&run);
         if self.skips_repeats {

@@ -15,7 +15,7 @@ use arrow_ipc::FieldNode;
 use arrow_schema::{ArrowError, DataType, Field};
 
 use crate::{
-    SpoolError, StoredBlock,
+    Origin, SpoolError, StoredBlock,
     index::{Entry, Kind},
     segment::{
         MOST_HEAD_BYTES, PREFIX_BYTES, block_schema, check_end, crc_of, message_bytes, read_group,
@@ -35,19 +35,40 @@ struct Columns {
     first_position: Int64Array,
     count: Int32Array,
     received_at: TimestampMicrosecondArray,
+    origin: OriginColumns,
+    first_sequence: Int64Array,
+    windows: Int32Array,
+    repeats: BinaryArray,
+    attributes: MapArray,
+    body: BodyColumns,
+}
+
+#[derive(Debug)]
+struct OriginColumns {
     protocol: StringArray,
     peer: StringArray,
     link: StringArray,
     stream: StringArray,
-    first_sequence: Int64Array,
+}
+
+#[derive(Debug)]
+struct BodyColumns {
     layout: StringArray,
     codec: StringArray,
     checksum: UInt32Array,
-    windows: Int32Array,
     inflated_bytes: Int64Array,
-    repeats: BinaryArray,
-    attributes: MapArray,
-    body: BinaryArray,
+    bytes: BinaryArray,
+}
+
+impl OriginColumns {
+    fn value(&self, at: usize) -> Origin<&str> {
+        Origin {
+            protocol: self.protocol.value(at),
+            peer: self.peer.value(at),
+            link: self.link.value(at),
+            stream: self.stream.is_valid(at).then(|| self.stream.value(at)),
+        }
+    }
 }
 
 impl Group {
@@ -100,8 +121,8 @@ impl Group {
             if u64::try_from(first) != Ok(next) {
                 return Err(format!("a block begins at position {first}, not at {next}"));
             }
-            if count < 1 || of.windows.value(at) < 0 || of.inflated_bytes.value(at) < 0 {
-                let (windows, bytes) = (of.windows.value(at), of.inflated_bytes.value(at));
+            if count < 1 || of.windows.value(at) < 0 || of.body.inflated_bytes.value(at) < 0 {
+                let (windows, bytes) = (of.windows.value(at), of.body.inflated_bytes.value(at));
                 return Err(format!(
                     "the block at position {first} has {count} events, {windows} windows and {bytes} \
                      inflated bytes"
@@ -145,23 +166,20 @@ impl Group {
 
     /// The block in row `at`, which is below [`len`](Self::len).
     pub(crate) fn block(&self, at: usize) -> StoredBlock<'_> {
-        let of = &self.columns;
+        let (of, body) = (&self.columns, &self.columns.body);
         StoredBlock {
             first_position: self.first(at),
             count: of.count.value(at).unsigned_abs(),
             received_at_us: of.received_at.value(at),
-            protocol: of.protocol.value(at),
-            peer: of.peer.value(at),
-            link: of.link.value(at),
-            stream: of.stream.is_valid(at).then(|| of.stream.value(at)),
+            origin: of.origin.value(at),
             first_sequence: of.first_sequence.value(at),
-            layout: of.layout.value(at),
-            codec: of.codec.value(at),
-            checksum: of.checksum.value(at),
+            layout: body.layout.value(at),
+            codec: body.codec.value(at),
+            checksum: body.checksum.value(at),
             windows: of.windows.value(at).unsigned_abs(),
-            inflated_bytes: unsigned(of.inflated_bytes.value(at)),
+            inflated_bytes: unsigned(body.inflated_bytes.value(at)),
             repeats: of.repeats.is_valid(at).then(|| of.repeats.value(at)),
-            body: of.body.value(at),
+            body: body.bytes.value(at),
         }
     }
 
@@ -171,7 +189,7 @@ impl Group {
 
     /// Where the body of the block in row `at` lies among the bodies.
     pub(crate) fn body_range(&self, at: usize) -> Range<u64> {
-        let offsets = self.columns.body.value_offsets();
+        let offsets = self.columns.body.bytes.value_offsets();
         let offset = |at: usize| {
             offsets
                 .get(at)
@@ -258,19 +276,23 @@ fn decode(buffer: &Buffer) -> Result<Columns, ArrowError> {
         received_at: of(2)
             .as_primitive::<types::TimestampMicrosecondType>()
             .clone(),
-        protocol: text(3),
-        peer: text(4),
-        link: text(5),
-        stream: text(6),
+        origin: OriginColumns {
+            protocol: text(3),
+            peer: text(4),
+            link: text(5),
+            stream: text(6),
+        },
         first_sequence: of(7).as_primitive::<types::Int64Type>().clone(),
-        layout: text(8),
-        codec: text(9),
-        checksum: of(10).as_primitive::<types::UInt32Type>().clone(),
         windows: of(11).as_primitive::<types::Int32Type>().clone(),
-        inflated_bytes: of(12).as_primitive::<types::Int64Type>().clone(),
         repeats: of(13).as_binary::<i32>().clone(),
         attributes: of(14).as_map().clone(),
-        body: of(15).as_binary::<i32>().clone(),
+        body: BodyColumns {
+            layout: text(8),
+            codec: text(9),
+            checksum: of(10).as_primitive::<types::UInt32Type>().clone(),
+            inflated_bytes: of(12).as_primitive::<types::Int64Type>().clone(),
+            bytes: of(15).as_binary::<i32>().clone(),
+        },
     })
 }
 

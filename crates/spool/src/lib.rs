@@ -160,7 +160,7 @@ mod watch;
 mod writer;
 
 pub use adopt::{Adopted, adopt};
-pub use block::{Block, BlockInfo, Settle, StoredBlock};
+pub use block::{Block, BlockInfo, Origin, Settle, StoredBlock};
 pub use clock::{now_us, rfc3339};
 pub use consumers::{Consumer, ConsumerState, Holder};
 pub use digest::{Digester, SENDER, sender_of};
@@ -177,7 +177,7 @@ pub use mend::{Mended, Step, mend};
 pub use options::WriterOptions;
 pub use probe::{Probe, fsync_probe};
 pub use promise::Promise;
-pub use queue::{Handed, WriterState, WriterStats};
+pub use queue::{CommitStats, Handed, WriterState, WriterStats};
 pub use read::{LEAST_MEMORY, OnLoss, ReadOptions, Reader};
 pub use recall::{Digests, Standing};
 pub use recovery::Lost;

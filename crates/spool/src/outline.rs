@@ -110,8 +110,8 @@ impl Outline {
                 first_position: block.first_position,
                 events: block.count,
                 windows: block.windows,
-                sender: sender_of(block.peer, pairs).to_owned(),
-                link: block.link.to_owned(),
+                sender: sender_of(block.origin.peer, pairs).to_owned(),
+                link: block.origin.link.to_owned(),
             }
         })
     }

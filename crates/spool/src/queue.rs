@@ -63,20 +63,27 @@ pub struct WriterStats {
     pub queued_blocks: usize,
     /// The state of the writer.
     pub state: WriterState,
-    /// The 99th percentile of the last 1,024 commits, in milliseconds.
-    pub fsync_p99_ms: f64,
     /// Events that were handed in since the writer was opened.
     pub accepted: u64,
     /// Blocks that are durable and wait for the commit of [`WriterOptions::acks`](crate::WriterOptions::acks).
     pub uncommitted_blocks: usize,
     /// The events of these blocks.
     pub uncommitted_events: u64,
-    /// Group commits since the writer was opened.
-    pub groups: u64,
-    /// Calls to fsync since the writer was opened, for files and directories.
-    pub fsyncs: u64,
+    /// The commits since the writer was opened.
+    pub commits: CommitStats,
     /// The reason the writer has failed.
     pub failure: Option<SpoolError>,
+}
+
+/// The work of a writer's group commits.
+#[derive(Debug, Clone, Default, PartialEq, serde::Serialize)]
+pub struct CommitStats {
+    /// The 99th percentile of the time that the last 1,024 commits took, in milliseconds.
+    pub fsync_p99_ms: f64,
+    /// Group commits.
+    pub groups: u64,
+    /// Calls to fsync, for files and directories.
+    pub fsyncs: u64,
 }
 
 /// A block for [`Writer::append_all`](crate::Writer::append_all), and the link to notify of its

@@ -498,12 +498,12 @@ fn batch(schema: SchemaRef, first: u64, placed: &[Placed]) -> Result<RecordBatch
             Arc::new(Int64Array::from(firsts)),
             int32(|block| block.count)?,
             Arc::new(TimestampMicrosecondArray::from(times).with_timezone("UTC")),
-            text(|block| &block.protocol),
-            text(|block| &block.peer),
-            text(|block| &block.link),
+            text(|block| &block.origin.protocol),
+            text(|block| &block.origin.peer),
+            text(|block| &block.origin.link),
             Arc::new(
                 blocks()
-                    .map(|block| block.stream.as_deref())
+                    .map(|block| block.origin.stream.as_deref())
                     .collect::<StringArray>(),
             ),
             Arc::new(Int64Array::from_iter_values(

@@ -14,7 +14,7 @@ use arrow_array::{Array, RecordBatch, cast::AsArray, types::Int64Type};
 use bytes::Bytes;
 
 use crate::{
-    Block, Handed, Layout, LayoutError, Layouts, Promise, ReadOptions, Rows, Settle, Spool,
+    Block, Handed, Layout, LayoutError, Layouts, Origin, Promise, ReadOptions, Rows, Settle, Spool,
     SpoolError, StoredBlock, Writer, WriterOptions, WriterState,
 };
 
@@ -97,10 +97,12 @@ fn block(first: u64, count: u32) -> Block {
     let texts = (first..first + u64::from(count)).map(|n| format!("{n:08}"));
     let body: String = texts.collect::<Vec<_>>().concat();
     Block {
-        protocol: "test".into(),
-        peer: "127.0.0.1:1".into(),
-        link: "link-1".into(),
-        stream: None,
+        origin: Origin {
+            protocol: "test".into(),
+            peer: "127.0.0.1:1".into(),
+            link: "link-1".into(),
+            stream: None,
+        },
         layout: "eights/1",
         codec: "plain",
         first_sequence: i64::try_from(first).unwrap(),

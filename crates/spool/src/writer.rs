@@ -21,7 +21,7 @@ use crate::{
     options::WriterOptions,
     place::Place,
     promise,
-    queue::{Handed, Shared, WriterState, WriterStats},
+    queue::{CommitStats, Handed, Shared, WriterState, WriterStats},
     recovery::{self, Lost},
     reserve,
     retention::Retention,
@@ -161,7 +161,10 @@ impl Writer {
         let fsync_p99_ms = rank.checked_sub(1).and_then(|at| times.get(at)).copied();
         WriterStats {
             queued_blocks,
-            fsync_p99_ms: fsync_p99_ms.unwrap_or(0.0),
+            commits: CommitStats {
+                fsync_p99_ms: fsync_p99_ms.unwrap_or(0.0),
+                ..stats.commits
+            },
             ..stats
         }
     }
@@ -241,7 +244,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::{Spool, clock::now_us};
+    use crate::{Origin, Spool, clock::now_us};
 
     struct Nobody;
 
@@ -252,10 +255,12 @@ mod tests {
 
     fn append(writer: &Writer) {
         let block = Block {
-            protocol: "test".into(),
-            peer: "peer".into(),
-            link: "link".into(),
-            stream: None,
+            origin: Origin {
+                protocol: "test".into(),
+                peer: "peer".into(),
+                link: "link".into(),
+                stream: None,
+            },
             layout: "none/1",
             codec: "plain",
             first_sequence: 0,

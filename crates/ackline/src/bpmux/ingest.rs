@@ -112,8 +112,7 @@ fn too_large(
 
 fn ready(run: &Run, peer: &PeerInfo, link: &Arc<str>) -> Ready {
     let (body, inflated_bytes) = body(&run.payloads);
-    let block = Block {
-        stream: run.source.stream.clone(),
+    let mut block = Block {
         first_sequence: i64::try_from(run.first).unwrap_or(i64::MAX),
         // A run is cut far below.
         count: u32::try_from(run.payloads.len()).unwrap_or(u32::MAX),
@@ -121,6 +120,7 @@ fn ready(run: &Run, peer: &PeerInfo, link: &Arc<str>) -> Ready {
         body,
         ..ingest::block((super::SCHEME, NAME), peer, link, &run.source.attributes)
     };
+    block.origin.stream.clone_from(&run.source.stream);
     Ready {
         block,
         tokens: vec![run.token],

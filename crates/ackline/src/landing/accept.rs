@@ -38,7 +38,7 @@ pub(crate) async fn admit(
             Err(turned) => shared.report.turned_away(scheme, turned),
         }
     };
-    let acceptor = shared.acceptor.clone();
+    let acceptor = shared.sockets.acceptor.clone();
     let running = acceptor.run(&listener, told);
     if let Some(error) = shared.open.aborted().run_until_cancelled(running).await {
         tracing::error!(code = "receiver.accept", %error, "accepting ended");

@@ -449,7 +449,7 @@ impl<I: Ingest> Landing<I> {
             .attributes
             .iter()
             .map(|(name, value)| (&**name, &**value));
-        if sender_of(&block.peer, pairs) != &*self.peer.sender {
+        if sender_of(&block.origin.peer, pairs) != &*self.peer.sender {
             let sender = (Arc::from(SENDER), Arc::clone(&self.peer.sender));
             block.attributes.push(sender);
         }

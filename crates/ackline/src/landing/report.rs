@@ -1,18 +1,18 @@
 //! The reports for an operator: counters, gauges and the lines of the JSON contract.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ackline_core::{ErrorKind, locked};
 use ackline_link::{End, PeerInfo, Refused, TurnedAway};
-use ackline_spool::{SpoolError, WriterState, now_us, rfc3339};
-use serde::Serialize;
+use ackline_spool::{SpoolError, WriterState, WriterStats, now_us, rfc3339};
 use serde_json::{Value, json};
 
 use super::Shared;
-use super::operator::{ConsumerLag, Operator};
+use super::operator::Operator;
+use super::stats::{AckedStats, ReceivedStats, ReceiverStats, RefusalStats, SpoolStats};
 
 /// Lines that wait for a slow reader; above this the oldest is dropped and counted.
 const MAX_LINES: usize = 10_000;
@@ -20,111 +20,12 @@ const MAX_LINES: usize = 10_000;
 const WATCH_EVERY: Duration = Duration::from_millis(100);
 const STATS_EVERY: Duration = Duration::from_secs(1);
 
-/// Counters since the start and gauges of now.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct ReceiverStats {
-    /// Connections open now.
-    pub connections: u64,
-    /// Complete windows received.
-    pub windows: u64,
-    /// Events in them.
-    pub events: u64,
-    /// Bytes of them on the wire.
-    pub bytes: u64,
-    /// Events whose acknowledgement was handed to their connection.
-    pub acked_events: u64,
-    /// Those of them that are durable in the spool.
-    pub landed: u64,
-    /// Those of them that were set aside: as many as their windows announced.
-    pub quarantined: u64,
-    /// Events durable in the spool whose connection had ended before they could be acknowledged: they
-    /// will come again.
-    pub landed_unacked: u64,
-    /// The same for events set aside.
-    pub quarantined_unacked: u64,
-    /// Events handed to the spool.
-    pub accepted: u64,
-    /// Windows received whose acknowledgement their senders wait for.
-    pub unacked_windows: u64,
-    /// Events in them.
-    pub unacked: u64,
-    /// Windows that are durable and wait for a commit.
-    pub uncommitted_windows: u64,
-    /// Events in them.
-    pub uncommitted: u64,
-    /// The spool's UUID; empty without a spool.
-    pub spool: String,
-    /// The first position that is kept.
-    pub first_kept: u64,
-    /// Kept positions whose events are lost or damaged; `None` without a spool.
-    pub lost: Option<u64>,
-    /// Positions below this are durable (0 without a spool).
-    pub durable: u64,
-    /// Bytes of the spool on disk.
-    pub spool_bytes: u64,
-    /// The bytes it may take.
-    pub budget: u64,
-    /// The 99th percentile of the last commits to disk, in milliseconds.
-    pub fsync_p99_ms: f64,
-    /// Group commits of the spool.
-    pub groups: u64,
-    /// Syncs of files and directories that the spool waited for.
-    pub fsyncs: u64,
-    /// `ok`, `stalled_budget`, `stalled_disk`, `stalled_descriptors`, `failed` or `draining`.
-    pub state: &'static str,
-    /// The spool's consumers, as of the last look a second ago at the most.
-    pub consumers: Vec<ConsumerLag>,
-    /// Seconds since the first kept event was received that some consumer has not committed (without
-    /// consumers: the first one that is kept), 0 when there is none; `None` without a spool.
-    pub oldest_uncommitted_age_s: Option<f64>,
-    /// Events that were compared with the events that their sender had landed before: none while links are
-    /// healthy.
-    pub compared: u64,
-    /// Those of them that were recognised as sent before.
-    pub repeats: u64,
-    /// Bytes charged to the memory budget.
-    pub memory_bytes: u64,
-    /// Connections ended for their input, or turned away before it.
-    pub refused: u64,
-    /// Those of them that were turned away before their protocol saw a byte or, of Relink, before they had a
-    /// link, by code.
-    pub turned_away: BTreeMap<&'static str, u64>,
-    /// Connections that ended before their first byte, as TCP health checks do.
-    pub health_checks: u64,
-    /// Why reading stands still now: `memory`, `budget`, `disk_full`, or `sender_share` for senders that have their
-    /// share of the spool.
-    pub paused: Option<&'static str>,
-}
-
-impl ReceiverStats {
-    /// The members of the `stats` line.
-    pub fn to_json(&self) -> Value {
-        let mut line = serde_json::to_value(self).unwrap_or_default();
-        line["event"] = "stats".into();
-        line["time"] = rfc3339(now_us()).into();
-        if self.spool.is_empty() {
-            line["spool"] = Value::Null;
-        }
-        line
-    }
-}
-
 #[derive(Default)]
 pub(crate) struct Report {
-    windows: AtomicU64,
-    events: AtomicU64,
-    bytes: AtomicU64,
-    /// Windows and events that nobody waits for any more: acknowledged, or their connection is gone.
-    done_windows: AtomicU64,
-    done_events: AtomicU64,
-    /// Acknowledged events: in the spool, in the quarantine, only counted.
-    landed: AtomicU64,
-    quarantined: AtomicU64,
-    discarded: AtomicU64,
-    landed_unacked: AtomicU64,
-    quarantined_unacked: AtomicU64,
-    compared: AtomicU64,
-    repeats: AtomicU64,
+    received: Received,
+    acked: AckedEvents,
+    /// Windows that nobody waits for any more: acknowledged, or their connection is gone.
+    done: Counted,
     refused: AtomicU64,
     has_stopped: AtomicBool,
     /// No socket listens any more.
@@ -135,6 +36,44 @@ pub(crate) struct Report {
     arrived: Condvar,
 }
 
+/// Windows and the events in them.
+#[derive(Default)]
+struct Counted {
+    windows: AtomicU64,
+    events: AtomicU64,
+}
+
+impl Counted {
+    fn add(&self, windows: u64, events: u64) {
+        self.windows.fetch_add(windows, Ordering::Relaxed);
+        self.events.fetch_add(events, Ordering::Relaxed);
+    }
+
+    fn load(&self) -> (u64, u64) {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (load(&self.windows), load(&self.events))
+    }
+}
+
+/// The counters of [`ReceivedStats`].
+#[derive(Default)]
+struct Received {
+    sums: Counted,
+    bytes: AtomicU64,
+    compared: AtomicU64,
+    repeats: AtomicU64,
+}
+
+/// The counters of [`AckedStats`].
+#[derive(Default)]
+struct AckedEvents {
+    landed: AtomicU64,
+    quarantined: AtomicU64,
+    discarded: AtomicU64,
+    landed_unacked: AtomicU64,
+    quarantined_unacked: AtomicU64,
+}
+
 #[derive(Default)]
 struct Lines {
     waiting: VecDeque<String>,
@@ -143,17 +82,16 @@ struct Lines {
 
 impl Report {
     pub(super) fn window(&self, events: u64, bytes: u64) {
-        self.windows.fetch_add(1, Ordering::Relaxed);
-        self.events.fetch_add(events, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.received.sums.add(1, events);
+        self.received.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// The acknowledgements of so many windows were handed to their link.
     pub(super) fn acked(&self, what: Acked, windows: usize, events: u64) {
         let counter = match what {
-            Acked::Landed => &self.landed,
-            Acked::Quarantined => &self.quarantined,
-            Acked::Discarded => &self.discarded,
+            Acked::Landed => &self.acked.landed,
+            Acked::Quarantined => &self.acked.quarantined,
+            Acked::Discarded => &self.acked.discarded,
         };
         counter.fetch_add(events, Ordering::Relaxed);
         self.abandoned(windows, events);
@@ -161,28 +99,28 @@ impl Report {
 
     /// Windows are durable in the spool and their connection is gone.
     pub(super) fn landed_unacked(&self, windows: usize, events: u64) {
-        self.landed_unacked.fetch_add(events, Ordering::Relaxed);
+        let counter = &self.acked.landed_unacked;
+        counter.fetch_add(events, Ordering::Relaxed);
         self.abandoned(windows, events);
     }
 
     /// Events were compared with the events that their sender had landed before; so many of them are repeats.
     pub(super) fn compared(&self, (compared, repeats): (u64, u64)) {
-        self.compared.fetch_add(compared, Ordering::Relaxed);
-        self.repeats.fetch_add(repeats, Ordering::Relaxed);
+        let received = &self.received;
+        received.compared.fetch_add(compared, Ordering::Relaxed);
+        received.repeats.fetch_add(repeats, Ordering::Relaxed);
     }
 
     /// A window is durable in the quarantine and its connection is gone.
     pub(super) fn quarantined_unacked(&self, events: u64) {
-        self.quarantined_unacked
-            .fetch_add(events, Ordering::Relaxed);
+        let counter = &self.acked.quarantined_unacked;
+        counter.fetch_add(events, Ordering::Relaxed);
         self.abandoned(1, events);
     }
 
     /// Windows that nobody waits for any more: their connection is gone.
     pub(super) fn abandoned(&self, windows: usize, events: u64) {
-        self.done_windows
-            .fetch_add(windows as u64, Ordering::Relaxed);
-        self.done_events.fetch_add(events, Ordering::Relaxed);
+        self.done.add(windows as u64, events);
     }
 
     /// The spool will not keep the blocks that it was given. A close is no failure.
@@ -319,24 +257,33 @@ impl Report {
     /// received ones: they are never higher.
     pub(super) fn counters(&self) -> ReceiverStats {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let (done_windows, done_events) = (load(&self.done_windows), load(&self.done_events));
-        let (landed, quarantined) = (load(&self.landed), load(&self.quarantined));
-        let (windows, events) = (load(&self.windows), load(&self.events));
-        ReceiverStats {
-            windows,
-            events,
-            bytes: load(&self.bytes),
+        let (done_windows, done_events) = self.done.load();
+        let of = &self.acked;
+        let (landed, quarantined) = (load(&of.landed), load(&of.quarantined));
+        let acked = AckedStats {
             // The sum of its parts at any moment.
-            acked_events: landed + quarantined + load(&self.discarded),
+            acked_events: landed + quarantined + load(&of.discarded),
             landed,
             quarantined,
-            landed_unacked: load(&self.landed_unacked),
-            quarantined_unacked: load(&self.quarantined_unacked),
-            unacked_windows: windows.saturating_sub(done_windows),
-            unacked: events.saturating_sub(done_events),
-            compared: load(&self.compared),
-            repeats: load(&self.repeats),
-            refused: load(&self.refused),
+            landed_unacked: load(&of.landed_unacked),
+            quarantined_unacked: load(&of.quarantined_unacked),
+        };
+        let (windows, events) = self.received.sums.load();
+        ReceiverStats {
+            received: ReceivedStats {
+                windows,
+                events,
+                bytes: load(&self.received.bytes),
+                unacked_windows: windows.saturating_sub(done_windows),
+                unacked: events.saturating_sub(done_events),
+                compared: load(&self.received.compared),
+                repeats: load(&self.received.repeats),
+            },
+            acked,
+            refusals: RefusalStats {
+                refused: load(&self.refused),
+                ..RefusalStats::default()
+            },
             ..ReceiverStats::default()
         }
     }
@@ -410,7 +357,7 @@ pub(super) enum Acked {
 impl Shared {
     /// A listening socket is broken. Without any, nobody can come in: that is not for a running process.
     pub(super) fn listener_failed(&self, error: &std::io::Error) {
-        if self.listening.fetch_sub(1, Ordering::Relaxed) == 1 {
+        if self.sockets.listening.fetch_sub(1, Ordering::Relaxed) == 1 {
             let message = format!("no socket listens any more: {error}");
             self.report.give_up("receiver.accept", message);
             self.report.is_deaf.store(true, Ordering::Release);
@@ -419,36 +366,43 @@ impl Shared {
 
     pub(crate) fn stats(&self) -> ReceiverStats {
         // First: the counts of a connection that is gone are in the sums then.
-        let connections = self.acceptor.connections() as u64;
-        let (uncommitted_windows, uncommitted) = self.open.uncommitted();
-        let counters = self.report.counters();
-        let acceptor = self.acceptor.stats();
-        let spool = self.writer.as_ref().map(ackline_spool::Writer::stats);
-        let writing = spool.as_ref().map(|spool| spool.state);
-        let spool = spool.unwrap_or_default();
-        let operator = self.operator.as_ref();
+        let connections = self.sockets.acceptor.connections() as u64;
+        let uncommitted = self.open.uncommitted();
+        let mut stats = self.report.counters();
+        let acceptor = self.sockets.acceptor.stats();
+        stats.refusals.turned_away = acceptor.turned_away;
+        stats.refusals.health_checks = acceptor.health_checks;
+        let writer = self.writer.as_ref().map(ackline_spool::Writer::stats);
+        let writing = writer.as_ref().map(|writer| writer.state);
         ReceiverStats {
             connections,
-            accepted: spool.accepted,
-            uncommitted_windows,
-            uncommitted,
             memory_bytes: self.budget.used(),
-            turned_away: acceptor.turned_away,
-            health_checks: acceptor.health_checks,
             paused: self.paused(writing),
             state: self.state(writing),
+            spool: self.spool_stats(writer.unwrap_or_default(), uncommitted),
+            ..stats
+        }
+    }
+
+    fn spool_stats(
+        &self,
+        writer: WriterStats,
+        (uncommitted_windows, uncommitted): (u64, u64),
+    ) -> SpoolStats {
+        let operator = self.operator.as_ref();
+        SpoolStats {
+            uuid: writer.uuid,
+            accepted: writer.accepted,
+            uncommitted_windows,
+            uncommitted,
+            first_kept: writer.first_kept,
+            lost: operator.and_then(|operator| operator.lost(writer.first_kept)),
+            durable: writer.durable,
+            bytes: writer.bytes,
+            budget: writer.budget,
+            commits: writer.commits,
             consumers: operator.map_or_else(Vec::new, Operator::consumers),
             oldest_uncommitted_age_s: operator.and_then(Operator::oldest_uncommitted_age_s),
-            durable: spool.durable,
-            first_kept: spool.first_kept,
-            lost: operator.and_then(|operator| operator.lost(spool.first_kept)),
-            spool_bytes: spool.bytes,
-            budget: spool.budget,
-            fsync_p99_ms: spool.fsync_p99_ms,
-            groups: spool.groups,
-            fsyncs: spool.fsyncs,
-            spool: spool.uuid,
-            ..counters
         }
     }
 

@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(settle.unsettled(), 2);
         settle.settle(&[0, 2]);
         assert_eq!(link.call(|machine, _| machine.unacknowledged()), 0);
-        assert_eq!(report.counters().acked_events, 3);
+        assert_eq!(report.counters().acked.acked_events, 3);
     }
 
     #[test]
@@ -277,12 +277,18 @@ mod tests {
         assert_eq!(link.call(|machine, _| machine.held_bytes()), 12);
         assert_eq!((settle.uncommitted(), settle.unsettled()), ((1, 1), 2));
         assert_eq!(
-            (report.counters().landed, report.counters().acked_events),
+            (
+                report.counters().acked.landed,
+                report.counters().acked.acked_events
+            ),
             (0, 0)
         );
         settle.settle(&[0, 1]);
         assert_eq!(
-            (report.counters().landed, report.counters().acked_events),
+            (
+                report.counters().acked.landed,
+                report.counters().acked.acked_events
+            ),
             (2, 2)
         );
         assert_eq!(settle.uncommitted(), (0, 0));
@@ -365,7 +371,10 @@ mod tests {
         let mut sent = Vec::new();
         peer.read_to_end(&mut sent).await.unwrap();
         assert_eq!(sent, b"");
-        assert_eq!((settle.unsettled(), report.counters().acked_events), (0, 0));
-        assert_eq!(report.counters().unacked, 0);
+        assert_eq!(
+            (settle.unsettled(), report.counters().acked.acked_events),
+            (0, 0)
+        );
+        assert_eq!(report.counters().received.unacked, 0);
     }
 }

@@ -28,16 +28,16 @@ impl Found {
         }
         for block in spool.blocks(begin..end).map_err(Error::state)? {
             let block = block.map_err(Error::state)?;
-            if block.protocol != super::SCHEME {
+            if block.origin.protocol != super::SCHEME {
                 continue;
             }
-            let channel = block.stream.as_deref().and_then(channel_of);
+            let channel = block.origin.stream.as_deref().and_then(channel_of);
             let first = u32::try_from(block.first_sequence).ok();
             let (Some(channel), Some(first)) = (channel, first) else {
                 continue;
             };
             let last = Sequence(first).plus(block.count.saturating_sub(1));
-            let link = found.0.entry(block.link).or_default();
+            let link = found.0.entry(block.origin.link).or_default();
             link.insert(channel, (block.first_position, last));
         }
         Ok(found)

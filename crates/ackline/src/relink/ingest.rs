@@ -89,8 +89,7 @@ fn ready(run: &Run, peer: &PeerInfo, link: &Arc<str>) -> Ready {
         .iter()
         .for_each(|payload| packets.push(payload));
     let (body, inflated_bytes) = packets.finish();
-    let block = Block {
-        stream: Some(Arc::from(run.channel.to_string())),
+    let mut block = Block {
         first_sequence: i64::from(run.first.0),
         // A run is cut far below.
         count: u32::try_from(run.payloads.len()).unwrap_or(u32::MAX),
@@ -99,6 +98,7 @@ fn ready(run: &Run, peer: &PeerInfo, link: &Arc<str>) -> Ready {
         body,
         ..ingest::block((super::SCHEME, NAME), peer, link, &[])
     };
+    block.origin.stream = Some(Arc::from(run.channel.to_string()));
     Ready {
         block,
         tokens: vec![run.token],

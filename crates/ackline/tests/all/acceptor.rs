@@ -69,8 +69,11 @@ async fn what_is_turned_away_has_a_line_with_its_cure_and_a_count() {
         let mut more = Sender::new(&receiver).await;
         assert_eq!(more.ack().await, None);
     }
-    let stats = until(&receiver, "all were told", |stats| stats.refused == 201).await;
-    assert_eq!(stats.turned_away["link.too_many_connections"], 200);
+    let stats = until(&receiver, "all were told", |stats| {
+        stats.refusals.refused == 201
+    })
+    .await;
+    assert_eq!(stats.refusals.turned_away["link.too_many_connections"], 200);
     let mut lines = 0;
     let mut told = 0;
     while let Some(line) = next(&receiver, "refused").await {
@@ -89,7 +92,7 @@ async fn every_refusal_of_a_storm_is_in_a_line_a_second_later_or_at_the_stop() {
     let dir = tempfile::tempdir().unwrap();
     let receiver = receiver(&dir, &json!({"allow": "192.0.2.0/24"})).await;
     for expected in [50, 80] {
-        while receiver.stats().refused < expected {
+        while receiver.stats().refusals.refused < expected {
             assert_eq!(Sender::new(&receiver).await.ack().await, None);
         }
         if expected == 80 {
@@ -104,7 +107,11 @@ async fn every_refusal_of_a_storm_is_in_a_line_a_second_later_or_at_the_stop() {
         }
         assert!(last_peer.as_str().unwrap().starts_with("127.0.0.1:"));
     }
-    assert_eq!(receiver.stats().refused, 80, "a line counts nothing twice");
+    assert_eq!(
+        receiver.stats().refusals.refused,
+        80,
+        "a line counts nothing twice"
+    );
     let last = next(&receiver, "stopped").await.unwrap();
     assert_eq!(last["unacked_windows"], 0);
 }
@@ -169,8 +176,14 @@ async fn health_checks_are_no_incident() {
         drop(Sender::new(&receiver).await);
         Sender::new(&receiver).await.reset();
     }
-    let stats = until(&receiver, "all are gone", |stats| stats.health_checks == 20).await;
-    assert_eq!((stats.refused, stats.turned_away.len()), (0, 0));
+    let stats = until(&receiver, "all are gone", |stats| {
+        stats.refusals.health_checks == 20
+    })
+    .await;
+    assert_eq!(
+        (stats.refusals.refused, stats.refusals.turned_away.len()),
+        (0, 0)
+    );
     assert_eq!(next(&receiver, "refused").await, None);
 }
 
@@ -210,7 +223,7 @@ async fn an_old_connection_ends_when_its_window_is_acknowledged() {
     assert!(begin.elapsed() >= Duration::from_millis(400));
     until(&receiver, "it is gone", |stats| stats.connections == 0).await;
     assert_eq!(landed(&dir.path().join("spool")).len(), 4);
-    assert_eq!(receiver.stats().refused, 0);
+    assert_eq!(receiver.stats().refusals.refused, 0);
     // Idle ones end too.
     let mut idle = Sender::new(&receiver).await;
     idle.send(&bytes).await;
@@ -239,7 +252,7 @@ async fn who_never_completes_its_window_is_ended_half_a_minute_after_its_age() {
     an_hour.await.unwrap().unwrap();
     let lived = begin.elapsed();
     assert!((30_800..31_500).contains(&lived.as_millis()), "{lived:?}");
-    assert_eq!(receiver.stats().windows, 0);
+    assert_eq!(receiver.stats().received.windows, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -259,7 +272,7 @@ async fn a_stop_acknowledges_what_is_whole_and_spreads_the_ends_of_five_hundred_
         sender.send(&bytes).await;
     }
     until(&receiver, "all are read", |stats| {
-        stats.windows == SENDERS as u64
+        stats.received.windows == SENDERS as u64
     })
     .await;
     let begin = Instant::now();
@@ -310,7 +323,7 @@ async fn a_burst_comes_in_at_the_accept_rate() {
     // Of one address 500 at once, then 1,500 at 500 a second.
     let took = begin.elapsed();
     assert!(took >= Duration::from_millis(2_950), "{took:?}");
-    assert_eq!(receiver.stats().refused, 0, "nobody is refused");
+    assert_eq!(receiver.stats().refusals.refused, 0, "nobody is refused");
     receiver.abort();
 }
 
@@ -329,13 +342,16 @@ async fn a_sender_above_its_rate_waits_and_another_does_not() {
     let mut other = Sender::from(&receiver, "127.0.0.3").await;
     other.send(&bytes).await;
     assert_eq!(other.ack_of_window().await, Some((b'2', 50)));
-    assert!(receiver.stats().windows < 7, "it waited for the other");
+    assert!(
+        receiver.stats().received.windows < 7,
+        "it waited for the other"
+    );
     for _ in 0..6 {
         assert_eq!(fast.ack_of_window().await, Some((b'2', 50)));
     }
     let took = begin.elapsed();
     assert!(took >= Duration::from_millis(1_700), "{took:?}");
-    assert_eq!(receiver.stats().refused, 0);
+    assert_eq!(receiver.stats().refusals.refused, 0);
 }
 
 #[tokio::test]

@@ -24,10 +24,23 @@ async fn a_window_that_cannot_be_read_is_kept_and_acknowledged() {
         (&told["code"], &told["events"], &told["offset"]),
         (&json!("lumberjack.zlib"), &json!(7), &json!(34))
     );
-    let stats = until(&receiver, "all is told", |stats| stats.unacked == 0).await;
-    assert_eq!((stats.landed, stats.quarantined), (3, 7));
-    assert_eq!(stats.acked_events, stats.landed + stats.quarantined);
-    assert_eq!((stats.unacked, stats.refused, stats.events), (0, 0, 10));
+    let stats = until(&receiver, "all is told", |stats| {
+        stats.received.unacked == 0
+    })
+    .await;
+    assert_eq!((stats.acked.landed, stats.acked.quarantined), (3, 7));
+    assert_eq!(
+        stats.acked.acked_events,
+        stats.acked.landed + stats.acked.quarantined
+    );
+    assert_eq!(
+        (
+            stats.received.unacked,
+            stats.refusals.refused,
+            stats.received.events
+        ),
+        (0, 0, 10)
+    );
     assert_eq!(landed(&dir).len(), 3);
     // The row holds the frame and its error.
     let rows = batches(&dir.join("quarantine"));
@@ -81,8 +94,11 @@ async fn what_other_connections_of_the_host_showed_proves_nothing() {
     assert_eq!(counting.ack_of_window().await, None);
     from_one.send(&broken(3)).await;
     assert_eq!(from_one.ack_of_window().await, Some((b'2', 3)));
-    let stats = until(&receiver, "all is told", |stats| stats.unacked == 0).await;
-    assert_eq!((stats.refused, stats.quarantined), (2, 3));
+    let stats = until(&receiver, "all is told", |stats| {
+        stats.received.unacked == 0
+    })
+    .await;
+    assert_eq!((stats.refusals.refused, stats.acked.quarantined), (2, 3));
     receiver.stop(None).await;
 }
 
@@ -127,9 +143,12 @@ async fn a_full_quarantine_refuses_and_says_so() {
     assert!(refused["value"].as_u64().unwrap() > 20_000);
     let message = refused["message"].as_str().unwrap();
     assert!(message.contains("zlib"), "{message}");
-    let stats = until(&receiver, "counted", |stats| stats.unacked == 0).await;
-    assert_eq!(stats.quarantined, 3 * kept);
-    assert_eq!(stats.acked_events, stats.landed + stats.quarantined);
+    let stats = until(&receiver, "counted", |stats| stats.received.unacked == 0).await;
+    assert_eq!(stats.acked.quarantined, 3 * kept);
+    assert_eq!(
+        stats.acked.acked_events,
+        stats.acked.landed + stats.acked.quarantined
+    );
     receiver.stop(None).await;
     // It is as full after a start.
     let receiver = start(&dir, &options).await;

@@ -119,8 +119,9 @@ async fn everything_that_is_sent_lands_once_as_a_row_of_what_it_came_on() {
     within(duplex.close("")).await.unwrap();
     assert_eq!(within(answers.receive()).await.unwrap(), None);
     assert_eq!(answers.closed().unwrap(), "this receiver only receives");
-    let stats = until(&receiver, "all kept", |stats| stats.acked_events == 7).await;
-    assert_eq!((stats.landed, stats.events, stats.unacked), (7, 7, 0));
+    let stats = until(&receiver, "all kept", |stats| stats.acked.acked_events == 7).await;
+    let came = &stats.received;
+    assert_eq!((stats.acked.landed, came.events, came.unacked), (7, 7, 0));
     assert_eq!(
         rows(&spool),
         [
@@ -176,21 +177,21 @@ async fn a_close_is_acknowledged_and_a_request_answered_when_the_consumer_has_co
         sink.send(vec![b'x'; 200_000]).await.unwrap();
     }
     let closing = tokio::spawn(sink.close("40"));
-    until(&receiver, "durable", |stats| stats.durable == 40).await;
+    until(&receiver, "durable", |stats| stats.spool.durable == 40).await;
     let asked = tokio::spawn({
         let link = link.clone();
         async move { link.call("asked", None).await }
     });
     let stats = until(&receiver, "let go", |stats| {
-        stats.uncommitted == 41 && stats.memory_bytes == 0
+        stats.spool.uncommitted == 41 && stats.memory_bytes == 0
     })
     .await;
-    assert_eq!((stats.landed, stats.acked_events), (0, 0));
+    assert_eq!((stats.acked.landed, stats.acked.acked_events), (0, 0));
     // The peer answers meanwhile, and neither is acknowledged.
     within(link.ping(common::DEADLINE)).await.unwrap();
     assert!(!closing.is_finished() && !asked.is_finished());
     commit(dir.path(), 39);
-    until(&receiver, "some", |stats| stats.acked_events > 0).await;
+    until(&receiver, "some", |stats| stats.acked.acked_events > 0).await;
     within(link.ping(common::DEADLINE)).await.unwrap();
     assert!(!closing.is_finished() && !asked.is_finished());
     commit(dir.path(), 40);
@@ -208,15 +209,18 @@ async fn a_request_that_is_given_up_lands_and_another_under_its_id_waits_for_its
     let receiver = start(dir.path(), &json!({"ack": "committed=lake"})).await;
     let link = linked(&receiver).await;
     let first = link.request("first").await.unwrap();
-    until(&receiver, "durable", |stats| stats.uncommitted == 1).await;
+    until(&receiver, "durable", |stats| stats.spool.uncommitted == 1).await;
     first.cancel("").unwrap();
     // Behind its acknowledgement: the id is free.
     within(link.ping(common::DEADLINE)).await.unwrap();
     let second = link.request("second").await.unwrap();
-    until(&receiver, "durable", |stats| stats.uncommitted == 2).await;
+    until(&receiver, "durable", |stats| stats.spool.uncommitted == 2).await;
     let answer = tokio::spawn(async move { second.response().await });
     commit(dir.path(), 1);
-    until(&receiver, "the first", |stats| stats.acked_events == 1).await;
+    until(&receiver, "the first", |stats| {
+        stats.acked.acked_events == 1
+    })
+    .await;
     within(link.ping(common::DEADLINE)).await.unwrap();
     assert!(!answer.is_finished(), "the second is not committed");
     commit(dir.path(), 2);
@@ -238,7 +242,7 @@ async fn a_disk_that_fails_acknowledges_nothing() {
     assert!(matches!(closed, Err(Error::Ended(_))), "{closed:?}");
     assert_eq!(line(&receiver, "failed").await["code"], "spool.failed");
     let stats = until(&receiver, "all are gone", |stats| stats.connections == 0).await;
-    assert_eq!((stats.state, stats.acked_events), ("failed", 0));
+    assert_eq!((stats.state, stats.acked.acked_events), ("failed", 0));
     receiver.abort();
 }
 
@@ -263,8 +267,8 @@ async fn a_count_that_differs_refuses_the_connection() {
             "{message}"
         );
     }
-    let stats = until(&receiver, "landed", |stats| stats.durable == 6).await;
-    assert_eq!(stats.refused, 3);
+    let stats = until(&receiver, "landed", |stats| stats.spool.durable == 6).await;
+    assert_eq!(stats.refusals.refused, 3);
     receiver.stop(None).await;
 }
 
@@ -278,7 +282,7 @@ async fn any_other_payload_of_a_close_is_no_count() {
         sink.send("a").await.unwrap();
         within(sink.close(reason)).await.unwrap();
     }
-    assert_eq!(receiver.stats().refused, 0);
+    assert_eq!(receiver.stats().refusals.refused, 0);
     assert_eq!(rows(dir.path()).len(), 5);
     receiver.stop(None).await;
 }
@@ -343,7 +347,7 @@ async fn what_the_peer_would_read_is_closed_at_once() {
     assert_eq!(within(stream.receive()).await.unwrap(), None);
     assert_eq!(stream.closed().unwrap(), "this receiver only receives");
     within(link.shutdown(None)).await.unwrap();
-    assert_eq!(receiver.stats().events, 0);
+    assert_eq!(receiver.stats().received.events, 0);
     receiver.stop(None).await;
 }
 
@@ -360,7 +364,7 @@ async fn the_end_of_a_connection_waits_for_what_is_held() {
         let link = link.clone();
         async move { link.shutdown(None).await }
     });
-    until(&receiver, "durable", |stats| stats.uncommitted == 1).await;
+    until(&receiver, "durable", |stats| stats.spool.uncommitted == 1).await;
     assert!(!closing.is_finished() && !ending.is_finished());
     commit(dir.path(), 1);
     within(closing).await.unwrap().unwrap();
@@ -376,7 +380,7 @@ async fn a_stop_acknowledges_what_came() {
     let sink = link.open_sink("").await.unwrap();
     sink.send("a").await.unwrap();
     let closing = tokio::spawn(sink.close("1"));
-    until(&receiver, "durable", |stats| stats.uncommitted == 1).await;
+    until(&receiver, "durable", |stats| stats.spool.uncommitted == 1).await;
     let stopping = tokio::spawn({
         let receiver = Arc::clone(&receiver);
         async move { receiver.stop(None).await }
@@ -404,8 +408,18 @@ async fn a_receiver_that_discards_counts_and_acknowledges() {
     let _refused = link.open_sink(vec![b'x'; 2_000]).await.unwrap();
     let refused = line(&receiver, "refused").await;
     assert_eq!(refused["code"], "bpmux.opening_too_large");
-    let stats = until(&receiver, "all", |stats| stats.unacked_windows == 0).await;
-    assert_eq!((stats.events, stats.acked_events, stats.bytes), (6, 6, 20));
+    let stats = until(&receiver, "all", |stats| {
+        stats.received.unacked_windows == 0
+    })
+    .await;
+    assert_eq!(
+        (
+            stats.received.events,
+            stats.acked.acked_events,
+            stats.received.bytes
+        ),
+        (6, 6, 20)
+    );
     receiver.stop(None).await;
 }
 
@@ -430,7 +444,7 @@ async fn a_peer_may_wait_for_credit_where_others_must_speak_first() {
     );
     // A message of the top-level, of one byte.
     waiting.write_all(&[0x6c, 1, b'x']).await.unwrap();
-    until(&receiver, "landed", |stats| stats.landed == 1).await;
+    until(&receiver, "landed", |stats| stats.acked.landed == 1).await;
     receiver.stop(None).await;
 }
 
@@ -469,10 +483,15 @@ async fn another_protocol_is_told_by_its_first_bytes_once_it_is_refused() {
         assert_eq!(refused["option"], option, "{refused}");
         assert_eq!(refused["protocol"], "bpmux");
     }
-    let stats = until(&receiver, "counted", |stats| stats.refused == 6).await;
-    assert_eq!(stats.turned_away["link.http"], 2);
-    assert_eq!(stats.turned_away["tls.unexpected"], 1);
-    assert_eq!(stats.turned_away.len(), 3, "{:?}", stats.turned_away);
+    let stats = until(&receiver, "counted", |stats| stats.refusals.refused == 6).await;
+    assert_eq!(stats.refusals.turned_away["link.http"], 2);
+    assert_eq!(stats.refusals.turned_away["tls.unexpected"], 1);
+    assert_eq!(
+        stats.refusals.turned_away.len(),
+        3,
+        "{:?}",
+        stats.refusals.turned_away
+    );
     receiver.stop(None).await;
 }
 
@@ -487,7 +506,7 @@ async fn who_leaves_without_a_byte_is_a_health_check_and_no_other_is() {
     let mut silent = TcpStream::connect(&address).await.unwrap();
     silent.read_u8().await.unwrap();
     silent.shutdown().await.unwrap();
-    until(&receiver, "six", |stats| stats.health_checks == 6).await;
+    until(&receiver, "six", |stats| stats.refusals.health_checks == 6).await;
     // A peer that sends something is no health check, nor is a peer that is ended here.
     let mut speaks = TcpStream::connect(&address).await.unwrap();
     speaks.write_all(b"\x7c\x05").await.unwrap();
@@ -497,7 +516,10 @@ async fn who_leaves_without_a_byte_is_a_health_check_and_no_other_is() {
     until(&receiver, "one", |stats| stats.connections == 1).await;
     receiver.stop(None).await;
     let stats = receiver.stats();
-    assert_eq!((stats.health_checks, stats.refused), (6, 0));
+    assert_eq!(
+        (stats.refusals.health_checks, stats.refusals.refused),
+        (6, 0)
+    );
 }
 
 #[tokio::test]
@@ -527,10 +549,10 @@ async fn at_the_spools_budget_no_credit_is_given_and_after_a_commit_it_goes_on()
     // The credit that was given may still be used; then nothing moves.
     let is_still = async {
         loop {
-            let before = receiver.stats().bytes;
+            let before = receiver.stats().received.bytes;
             tokio::time::sleep(Duration::from_millis(300)).await;
             let stats = receiver.stats();
-            if stats.bytes == before && stats.state == "stalled_budget" {
+            if stats.received.bytes == before && stats.state == "stalled_budget" {
                 return before;
             }
         }
@@ -542,7 +564,7 @@ async fn at_the_spools_budget_no_credit_is_given_and_after_a_commit_it_goes_on()
     within(link.ping(common::DEADLINE)).await.unwrap();
     let committing = async {
         while !sending.is_finished() {
-            commit(dir.path(), receiver.stats().durable);
+            commit(dir.path(), receiver.stats().spool.durable);
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
@@ -551,7 +573,7 @@ async fn at_the_spools_budget_no_credit_is_given_and_after_a_commit_it_goes_on()
     let sink = Arc::into_inner(sink).unwrap();
     let keep = async {
         loop {
-            commit(dir.path(), receiver.stats().durable);
+            commit(dir.path(), receiver.stats().spool.durable);
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
@@ -559,7 +581,7 @@ async fn at_the_spools_budget_no_credit_is_given_and_after_a_commit_it_goes_on()
         closed = within(sink.close("400")) => closed.unwrap(),
         () = keep => {}
     }
-    assert_eq!(receiver.stats().landed, 400);
+    assert_eq!(receiver.stats().acked.landed, 400);
     receiver.stop(None).await;
 }
 

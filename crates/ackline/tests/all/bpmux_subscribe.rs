@@ -72,8 +72,8 @@ async fn what_a_listener_sends_lands_and_a_connection_that_is_lost_is_made_again
     sends(&link, "four").await;
     within(link.shutdown(None)).await.unwrap();
     let _next = accepted(&listener).await;
-    let stats = until(&receiver, "all", |stats| stats.acked_events == 4).await;
-    assert_eq!((stats.landed, stats.refused), (4, 0));
+    let stats = until(&receiver, "all", |stats| stats.acked.acked_events == 4).await;
+    assert_eq!((stats.acked.landed, stats.refusals.refused), (4, 0));
     assert_eq!(texts(dir.path()), ["one", "two", "three", "four"]);
     let links: BTreeSet<_> = column(dir.path(), "link").into_iter().collect();
     assert_eq!(links.len(), 4, "each connection is a link of its own");
@@ -159,7 +159,7 @@ async fn a_stop_waits_for_what_its_listener_has_sent() {
     let sink = link.open_sink("").await.unwrap();
     sink.send("a").await.unwrap();
     let closing = tokio::spawn(sink.close("1"));
-    until(&receiver, "durable", |stats| stats.uncommitted == 1).await;
+    until(&receiver, "durable", |stats| stats.spool.uncommitted == 1).await;
     let stopping = tokio::spawn({
         let receiver = Arc::clone(&receiver);
         async move { receiver.stop(None).await }

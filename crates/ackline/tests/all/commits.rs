@@ -29,16 +29,29 @@ async fn a_window_is_acknowledged_by_the_commit_and_kept_alive_until_then() {
     let mut sender = Sender::new(&receiver).await;
     sender.send(&window(b'2', &["a", "b"])).await;
     sender.send(&window(b'2', &["c"])).await;
-    let stats = until(&receiver, "durable", |stats| stats.uncommitted_windows == 2).await;
-    assert_eq!((stats.durable, stats.uncommitted, stats.unacked), (3, 3, 3));
-    assert_eq!((stats.landed, stats.acked_events), (0, 0));
+    let stats = until(&receiver, "durable", |stats| {
+        stats.spool.uncommitted_windows == 2
+    })
+    .await;
+    assert_eq!(
+        (
+            stats.spool.durable,
+            stats.spool.uncommitted,
+            stats.received.unacked
+        ),
+        (3, 3, 3)
+    );
+    assert_eq!((stats.acked.landed, stats.acked.acked_events), (0, 0));
     for _ in 0..3 {
         assert_eq!(sender.ack().await, Some((b'2', 0)), "a keepalive");
     }
     commit(&dir, 2);
     assert_eq!(sender.ack_of_window().await, Some((b'2', 2)));
-    let stats = until(&receiver, "told", |stats| stats.acked_events == 2).await;
-    assert_eq!((stats.uncommitted_windows, stats.unacked), (1, 1));
+    let stats = until(&receiver, "told", |stats| stats.acked.acked_events == 2).await;
+    assert_eq!(
+        (stats.spool.uncommitted_windows, stats.received.unacked),
+        (1, 1)
+    );
     assert_eq!(
         sender.ack().await,
         Some((b'2', 0)),
@@ -64,7 +77,7 @@ async fn what_waits_for_a_commit_does_not_fill_the_memory() {
     }
     // Let go a moment after each has landed.
     let is_durable = |stats: &ackline::ReceiverStats| {
-        stats.uncommitted_windows == 50 && stats.memory_bytes < 512 << 10
+        stats.spool.uncommitted_windows == 50 && stats.memory_bytes < 512 << 10
     };
     until(&receiver, "durable and let go", is_durable).await;
     commit(&dir, 50);
@@ -91,11 +104,11 @@ async fn version_1_is_refused_by_its_option_unless_it_is_told_early() {
     let receiver = start(&dir, &options).await;
     let mut second = Sender::new(&receiver).await;
     second.send(&window(b'2', &["waits"])).await;
-    until(&receiver, "durable", |stats| stats.durable == 1).await;
+    until(&receiver, "durable", |stats| stats.spool.durable == 1).await;
     let mut first = Sender::new(&receiver).await;
     first.send(&window(b'1', &["a"])).await;
     assert_eq!(first.ack_of_window().await, Some((b'1', 1)));
-    assert_eq!(receiver.stats().uncommitted_windows, 1);
+    assert_eq!(receiver.stats().spool.uncommitted_windows, 1);
     commit(&dir, 1);
     assert_eq!(second.ack_of_window().await, Some((b'2', 1)));
     receiver.stop(None).await;
@@ -108,7 +121,10 @@ async fn a_stop_waits_for_the_commit_that_comes_in_time() {
     let receiver = start(&dir, &committed()).await;
     let mut sender = Sender::new(&receiver).await;
     sender.send(&window(b'2', &["a"])).await;
-    until(&receiver, "durable", |stats| stats.uncommitted_windows == 1).await;
+    until(&receiver, "durable", |stats| {
+        stats.spool.uncommitted_windows == 1
+    })
+    .await;
     let stopping = tokio::spawn({
         let receiver = receiver.clone();
         async move { receiver.stop(None).await }
@@ -127,7 +143,10 @@ async fn what_is_durable_and_not_committed_is_counted_and_comes_again_as_a_repea
     let mut sender = Sender::new(&receiver).await;
     sender.send(&window(b'2', &["committed"])).await;
     sender.send(&window(b'2', &["b", "c"])).await;
-    until(&receiver, "durable", |stats| stats.uncommitted_windows == 2).await;
+    until(&receiver, "durable", |stats| {
+        stats.spool.uncommitted_windows == 2
+    })
+    .await;
     commit(&dir, 1);
     assert_eq!(sender.ack_of_window().await, Some((b'2', 1)));
     let drain = Some(Duration::from_millis(100));
@@ -142,7 +161,7 @@ async fn what_is_durable_and_not_committed_is_counted_and_comes_again_as_a_repea
     sender
         .send(&window(b'2', &["committed", "b", "c", "d"]))
         .await;
-    until(&receiver, "durable", |stats| stats.durable == 7).await;
+    until(&receiver, "durable", |stats| stats.spool.durable == 7).await;
     // Acknowledged or not: that an acknowledgement arrived is never known.
     assert_eq!(repeats(&dir), ["committed", "b", "c"]);
     receiver.stop(drain).await;
@@ -158,20 +177,21 @@ async fn what_an_operator_sees_is_in_the_stats_and_in_the_status_file() {
     sender.send(&window(b'2', &["a", "b"])).await;
     let has_lag = |stats: &ackline::ReceiverStats| {
         stats
+            .spool
             .consumers
             .first()
             .is_some_and(|one| one.lag_events == 2)
     };
     let stats = until(&receiver, "the lag is seen", has_lag).await;
-    let one = &stats.consumers[0];
+    let one = &stats.spool.consumers[0];
     assert_eq!((&*one.name, one.committed, one.state), ("lake", 0, "idle"));
     assert!(one.lag_bytes > 0);
-    assert_eq!(stats.oldest_uncommitted_age_s, Some(one.lag_s));
+    assert_eq!(stats.spool.oldest_uncommitted_age_s, Some(one.lag_s));
     assert_eq!(
-        (stats.state, stats.accepted, stats.first_kept),
+        (stats.state, stats.spool.accepted, stats.spool.first_kept),
         ("ok", 2, 0)
     );
-    assert_eq!(stats.spool, Spool::open(&dir).unwrap().uuid());
+    assert_eq!(stats.spool.uuid, Spool::open(&dir).unwrap().uuid());
     let path = dir.join("status.json");
     let status = loop {
         // It is first written when the receiver comes to it.
@@ -183,7 +203,7 @@ async fn what_an_operator_sees_is_in_the_stats_and_in_the_status_file() {
         }
         tokio::task::yield_now().await;
     };
-    assert_eq!(status["spool"], stats.spool);
+    assert_eq!(status["spool"], stats.spool.uuid);
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     receiver.stop(Some(Duration::ZERO)).await;
@@ -211,7 +231,11 @@ async fn a_disk_that_fails_ends_every_connection_and_says_so() {
     assert_eq!(idle.ack().await, None);
     let stats = until(&receiver, "all are gone", |stats| stats.connections == 0).await;
     assert_eq!(
-        (stats.state, stats.acked_events, stats.unacked),
+        (
+            stats.state,
+            stats.acked.acked_events,
+            stats.received.unacked
+        ),
         ("failed", 0, 0)
     );
     receiver.abort();
@@ -257,7 +281,7 @@ async fn everything_above_the_mark_is_known_when_its_sender_is_back() {
             sender.send(&window(b'2', &[event])).await;
         }
         until(&receiver, "durable", |stats| {
-            stats.uncommitted_windows == 100
+            stats.spool.uncommitted_windows == 100
         })
         .await;
         sender.reset();
@@ -269,7 +293,7 @@ async fn everything_above_the_mark_is_known_when_its_sender_is_back() {
         }
         let mut sender = Sender::new(&receiver).await;
         sender.send(&window(b'2', &events)).await;
-        until(&receiver, "durable", |stats| stats.durable == 200).await;
+        until(&receiver, "durable", |stats| stats.spool.durable == 200).await;
         assert_eq!(repeats(&dir), events);
         receiver.stop(Some(Duration::from_millis(100))).await;
     }

@@ -19,7 +19,7 @@ fn and_bad(events: &[&str]) -> Vec<u8> {
 }
 
 fn is_balanced(stats: &ReceiverStats) -> bool {
-    stats.acked_events == stats.landed + stats.quarantined
+    stats.acked.acked_events == stats.acked.landed + stats.acked.quarantined
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -37,10 +37,14 @@ async fn in_one_burst_the_good_window_is_acknowledged_before_the_end() {
     }
     let stats = until(&receiver, "all are gone", |stats| stats.connections == 0).await;
     assert_eq!(
-        (stats.landed, stats.landed_unacked, stats.unacked),
+        (
+            stats.acked.landed,
+            stats.acked.landed_unacked,
+            stats.received.unacked
+        ),
         (80, 0, 0)
     );
-    assert_eq!((stats.acked_events, stats.refused), (80, 20));
+    assert_eq!((stats.acked.acked_events, stats.refusals.refused), (80, 20));
     receiver.stop(None).await;
 }
 
@@ -58,7 +62,7 @@ async fn what_is_only_counted_is_acknowledged_too() {
         assert_eq!(sender.ack_of_window().await, None);
     }
     let stats = until(&receiver, "all are gone", |stats| stats.connections == 0).await;
-    assert_eq!((stats.acked_events, stats.unacked), (40, 0));
+    assert_eq!((stats.acked.acked_events, stats.received.unacked), (40, 0));
     receiver.stop(None).await;
 }
 
@@ -92,15 +96,26 @@ async fn a_commit_soon_after_the_error_is_told_and_the_refusal_is_told_before() 
         line(&receiver, "refused").await["code"],
         "lumberjack.unknown_version"
     );
-    let is_waiting = |stats: &ReceiverStats| stats.uncommitted == 2;
+    let is_waiting = |stats: &ReceiverStats| stats.spool.uncommitted == 2;
     let stats = until(&receiver, "durable", is_waiting).await;
-    assert_eq!((stats.connections, stats.landed, stats.unacked), (1, 0, 2));
+    assert_eq!(
+        (
+            stats.connections,
+            stats.acked.landed,
+            stats.received.unacked
+        ),
+        (1, 0, 2)
+    );
     Spool::open(&dir).unwrap().commit_mark("lake", 2).unwrap();
     assert_eq!(sender.ack_of_window().await, Some((b'2', 2)));
     assert_eq!(sender.ack_of_window().await, None);
     let stats = until(&receiver, "it is gone", |stats| stats.connections == 0).await;
     assert_eq!(
-        (stats.landed, stats.landed_unacked, stats.uncommitted),
+        (
+            stats.acked.landed,
+            stats.acked.landed_unacked,
+            stats.spool.uncommitted
+        ),
         (2, 0, 0)
     );
     receiver.stop(None).await;
@@ -114,21 +129,32 @@ async fn what_landed_and_nobody_can_be_told_of_is_counted_apart() {
     let receiver = start(&dir, &options).await;
     let mut sender = Sender::new(&receiver).await;
     sender.send(&window(b'2', &["a", "b", "c"])).await;
-    until(&receiver, "durable", |stats| stats.uncommitted == 3).await;
+    until(&receiver, "durable", |stats| stats.spool.uncommitted == 3).await;
     sender.reset();
     let is_missed = |stats: &ReceiverStats| {
-        (stats.landed_unacked, stats.unacked, stats.uncommitted) == (3, 0, 0)
+        (
+            stats.acked.landed_unacked,
+            stats.received.unacked,
+            stats.spool.uncommitted,
+        ) == (3, 0, 0)
     };
     let stats = until(&receiver, "nobody is left to be told", is_missed).await;
-    assert_eq!(stats.landed, 0);
+    assert_eq!(stats.acked.landed, 0);
     let mut again = Sender::new(&receiver).await;
     again.send(&window(b'2', &["a", "b", "c"])).await;
-    until(&receiver, "durable", |stats| stats.uncommitted == 3).await;
+    until(&receiver, "durable", |stats| stats.spool.uncommitted == 3).await;
     Spool::open(&dir).unwrap().commit_mark("lake", 6).unwrap();
     assert_eq!(again.ack_of_window().await, Some((b'2', 3)));
     let stats = receiver.stats();
-    assert_eq!((stats.landed, stats.landed_unacked), (3, 3), "each once");
-    assert_eq!(stats.durable, stats.landed + stats.landed_unacked);
+    assert_eq!(
+        (stats.acked.landed, stats.acked.landed_unacked),
+        (3, 3),
+        "each once"
+    );
+    assert_eq!(
+        stats.spool.durable,
+        stats.acked.landed + stats.acked.landed_unacked
+    );
     assert_eq!(repeats(&dir), ["a", "b", "c"]);
     receiver.stop(None).await;
 }
@@ -212,12 +238,12 @@ async fn what_becomes_durable_after_the_end_is_suspected_too() {
     again.send(&window(b'2', &["a", "b"])).await;
     let acked = tokio::spawn(async move { again.ack_of_window().await });
     until(&receiver, "there is room for all", |stats| {
-        spool.commit_mark("lake", stats.durable).unwrap();
+        spool.commit_mark("lake", stats.spool.durable).unwrap();
         acked.is_finished()
     })
     .await;
     assert_eq!(acked.await.unwrap(), Some((b'2', 2)));
-    assert_eq!(receiver.stats().landed_unacked, 2);
+    assert_eq!(receiver.stats().acked.landed_unacked, 2);
     assert_eq!(repeats(&dir), ["a", "b"]);
     filler.abort();
     receiver.stop(Some(Duration::ZERO)).await;
@@ -250,7 +276,11 @@ async fn the_numbers_agree_at_every_moment() {
     sending.await.unwrap();
     let stats = until(&receiver, "all are gone", |stats| stats.connections == 0).await;
     assert_eq!(
-        (stats.landed, stats.quarantined, stats.acked_events),
+        (
+            stats.acked.landed,
+            stats.acked.quarantined,
+            stats.acked.acked_events
+        ),
         (150, 150, 300)
     );
     receiver.stop(None).await;

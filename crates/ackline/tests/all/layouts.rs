@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use ackline::spool::{
-    Block, Promise, ReadOptions, Settle, Spool, SpoolError, Writer, WriterOptions,
+    Block, Origin, Promise, ReadOptions, Settle, Spool, SpoolError, Writer, WriterOptions,
 };
 use ackline_bpmux::Target;
 use ackline_bpmux::chunk::{Carrier, Head, encode};
@@ -36,10 +36,12 @@ fn spool_of(
     let dir = temp.path().join("spool");
     let (writer, _) = Writer::open(&dir, WriterOptions::default()).unwrap();
     let block = Block {
-        protocol: "test".into(),
-        peer: "127.0.0.1:1".into(),
-        link: "link".into(),
-        stream: None,
+        origin: Origin {
+            protocol: "test".into(),
+            peer: "127.0.0.1:1".into(),
+            link: "link".into(),
+            stream: None,
+        },
         layout,
         codec: "frames",
         first_sequence: 1,

@@ -101,7 +101,11 @@ async fn what_is_acknowledged_stands_in_the_spool() {
     assert_eq!(receiver.stop(None).await, 0);
     let stats = receiver.stats();
     assert_eq!(
-        (stats.windows, stats.events, stats.acked_events),
+        (
+            stats.received.windows,
+            stats.received.events,
+            stats.acked.acked_events
+        ),
         (4, 4_020, 4_020)
     );
 }
@@ -218,7 +222,7 @@ async fn a_stop_acknowledges_what_was_completely_received() {
     let receiver = start(&dir).await;
     let sender = sender(&receiver, Some(3));
     let sent = sender.try_send(&window(0, 100)).unwrap();
-    while receiver.stats().windows == 0 {
+    while receiver.stats().received.windows == 0 {
         tokio::task::yield_now().await;
     }
     assert_eq!(receiver.stop(None).await, 0);
@@ -256,12 +260,12 @@ async fn a_refusal_is_told_while_the_connection_still_ends() {
     // It goes on until the peer's end or a second: none of them has come, unless the machine was busy.
     let connections = receiver.stats().connections;
     assert!(connections == 1 || begin.elapsed() >= Duration::from_secs(1));
-    assert_eq!(receiver.stats().refused, 1);
+    assert_eq!(receiver.stats().refusals.refused, 1);
     drop(socket);
     while receiver.stats().connections > 0 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(receiver.stats().refused, 1);
+    assert_eq!(receiver.stats().refusals.refused, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -271,7 +275,7 @@ async fn a_stop_waits_a_second_for_a_peer_that_does_not_end() {
     let mut socket = raw(&receiver).await;
     socket.write_all(b"2W\0\0\0\x01" as &[u8]).await.unwrap();
     socket.write_all(b"2J\0\0\0\x01\0\0\0\x02{}").await.unwrap();
-    while receiver.stats().windows == 0 {
+    while receiver.stats().received.windows == 0 {
         tokio::task::yield_now().await;
     }
     let begin = std::time::Instant::now();
@@ -307,12 +311,12 @@ async fn what_a_full_spool_does_not_take_is_not_acknowledged_and_counted_at_the_
     let sending = tokio::spawn(async move { while socket.write_all(&one).await.is_ok() {} });
     assert_eq!(line(&receiver, "paused").await["reason"], "budget");
     let stats = receiver.stats();
-    assert!(stats.acked_events <= stats.durable, "{stats:?}");
-    assert!(stats.unacked_windows > 0);
+    assert!(stats.acked.acked_events <= stats.spool.durable, "{stats:?}");
+    assert!(stats.received.unacked_windows > 0);
     let unacked = receiver.stop(Some(Duration::from_millis(200))).await;
     assert!(unacked > 0);
     let stats = receiver.stats();
-    assert_eq!(unacked, stats.windows - stats.durable);
+    assert_eq!(unacked, stats.received.windows - stats.spool.durable);
     let stopped = line(&receiver, "stopped").await;
     assert_eq!(stopped["unacked_windows"], unacked);
     sending.abort();
@@ -356,7 +360,7 @@ async fn windows_of_a_connection_that_was_refused_do_not_stay_unacknowledged() {
     let mut ack = [0; 6];
     socket.read_exact(&mut ack).await.unwrap();
     // The window frame is no part of an event.
-    assert_eq!(receiver.stats().bytes, good.len() as u64 - 6);
+    assert_eq!(receiver.stats().received.bytes, good.len() as u64 - 6);
     // Both in one piece: the window is complete, and is refused with the bytes behind it.
     socket.write_all(&[&good[..], b"3"].concat()).await.unwrap();
     socket.read_to_end(&mut Vec::new()).await.unwrap();
@@ -365,7 +369,10 @@ async fn windows_of_a_connection_that_was_refused_do_not_stay_unacknowledged() {
         tokio::task::yield_now().await;
     }
     let stats = receiver.stats();
-    assert_eq!((stats.refused, stats.unacked_windows), (1, 0));
+    assert_eq!(
+        (stats.refusals.refused, stats.received.unacked_windows),
+        (1, 0)
+    );
     receiver.stop(None).await;
 }
 

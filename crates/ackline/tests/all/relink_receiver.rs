@@ -133,11 +133,18 @@ async fn a_message_is_a_row_of_its_channel_and_consumed_when_it_is_durable() {
     let last = link.send(&a, vec![b'z'; 5_000], None).await.unwrap();
     within(last.consumed()).await.unwrap();
     let stats = until(&receiver, "all acknowledged", |stats| {
-        stats.acked_events == 4
+        stats.acked.acked_events == 4
     })
     .await;
-    assert_eq!((stats.landed, stats.events, stats.unacked), (4, 4, 0));
-    assert_eq!(stats.durable, 4);
+    assert_eq!(
+        (
+            stats.acked.landed,
+            stats.received.events,
+            stats.received.unacked
+        ),
+        (4, 4, 0)
+    );
+    assert_eq!(stats.spool.durable, 4);
 
     let mut found = rows(&spool);
     found.sort();
@@ -218,7 +225,7 @@ async fn who_asks_for_what_there_is_not_is_refused_in_a_line() {
         line(&receiver, "refused").await["code"],
         "relink.parameters_disagree"
     );
-    assert_eq!(receiver.stats().refused, 2);
+    assert_eq!(receiver.stats().refusals.refused, 2);
     receiver.stop(None).await;
 }
 
@@ -271,14 +278,14 @@ async fn with_committed_acks_a_message_is_consumed_when_the_consumer_has_committ
     .await;
     let a = ChannelId::from(A);
     let one = plain.send(&a, vec![b'1'; 400_000], None).await.unwrap();
-    until(&receiver, "durable", |stats| stats.uncommitted == 1).await;
+    until(&receiver, "durable", |stats| stats.spool.uncommitted == 1).await;
     let two = decided.send(&a, vec![b'2'; 400_000], None).await.unwrap();
     decided.commit(&a, None).unwrap();
     // Its window moves; its outcome waits.
     within(two.consumed()).await.unwrap();
     assert!(!one.is_consumed() && two.outcome().unwrap().is_none());
     until(&receiver, "let go", |stats| {
-        stats.uncommitted == 2 && stats.memory_bytes == 0
+        stats.spool.uncommitted == 2 && stats.memory_bytes == 0
     })
     .await;
     commit(dir.path(), 2);
@@ -312,7 +319,10 @@ async fn a_link_outlives_its_receiver_and_nothing_lands_twice() {
             last = Some(link.send(&a, text.into_bytes(), None).await.unwrap());
             if number == 250 && round < 3 {
                 // Messages on their way are cut off.
-                until(&receiver, "something came", |stats| stats.events > 0).await;
+                until(&receiver, "something came", |stats| {
+                    stats.received.events > 0
+                })
+                .await;
                 receiver.abort();
                 drop(receiver);
                 receiver = again(&url, &spool).await;
@@ -353,7 +363,7 @@ async fn without_durable_links_a_sender_is_told_what_is_unacknowledged() {
     } = served("", &options).await;
     let a = ChannelId::from(A);
     let kept = link.send(&a, b"one".as_slice(), None).await.unwrap();
-    until(&receiver, "durable", |stats| stats.uncommitted == 1).await;
+    until(&receiver, "durable", |stats| stats.spool.uncommitted == 1).await;
     receiver.stop(Some(Duration::ZERO)).await;
     drop(receiver);
     let receiver = again(&url, &spool).await;
@@ -395,6 +405,6 @@ async fn a_channel_that_is_closed_and_used_again_survives_a_restart() {
     within(again.consumed()).await.unwrap();
     let sequences: Vec<_> = rows(&spool).iter().map(|row| row.2).collect();
     assert_eq!(sequences, [0, 1, 2, 0]);
-    assert_eq!(receiver.stats().refused, 0);
+    assert_eq!(receiver.stats().refusals.refused, 0);
     receiver.stop(None).await;
 }

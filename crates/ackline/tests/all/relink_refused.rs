@@ -118,8 +118,11 @@ async fn connections_that_never_end_their_handshake_have_few_lines() {
     }
     assert_eq!(told, MANY);
     assert!(lines < MANY, "{lines} lines");
-    let stats = until(&receiver, "all refused", |stats| stats.refused == MANY).await;
-    assert_eq!(stats.turned_away["relink.timeout"], MANY);
+    let stats = until(&receiver, "all refused", |stats| {
+        stats.refusals.refused == MANY
+    })
+    .await;
+    assert_eq!(stats.refusals.turned_away["relink.timeout"], MANY);
     for mut connection in open {
         let mut rest = Vec::new();
         let reading = tokio::time::timeout(DEADLINE, connection.read_to_end(&mut rest));

@@ -66,7 +66,7 @@ async fn what_a_listener_sends_lands_and_is_consumed() {
         .send(&ChannelId::from(A), b"one".as_slice(), None)
         .await;
     within(sent.unwrap().consumed()).await.unwrap();
-    until(&receiver, "landed", |stats| stats.landed == 1).await;
+    until(&receiver, "landed", |stats| stats.acked.landed == 1).await;
     assert_eq!(texts(&spool), ["one"]);
     assert_eq!(receiver.stop(None).await, 0);
 }
@@ -84,7 +84,10 @@ async fn a_link_out_outlives_its_receiver_and_nothing_lands_twice() {
         let text = number.to_string().into_bytes();
         last = Some(link.send(&ChannelId::from(A), text, None).await.unwrap());
         if number % 300 == 150 {
-            until(&receiver, "something came", |stats| stats.events > 0).await;
+            until(&receiver, "something came", |stats| {
+                stats.received.events > 0
+            })
+            .await;
             receiver.abort();
             drop(receiver);
             receiver = started(&at, &spool).await;

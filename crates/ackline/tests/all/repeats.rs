@@ -39,7 +39,7 @@ async fn nothing_is_digested_while_links_are_healthy() {
     for _ in 0..100 {
         deliver(&mut first, &["same", "again"]).await;
     }
-    assert_eq!(receiver.stats().compared, 0);
+    assert_eq!(receiver.stats().received.compared, 0);
     first.reset();
     open(&receiver, 0).await;
     // A sender that is back is compared for three windows and no longer.
@@ -49,12 +49,12 @@ async fn nothing_is_digested_while_links_are_healthy() {
         deliver(&mut second, &[&event, "x"]).await;
     }
     let stats = receiver.stats();
-    assert_eq!((stats.compared, stats.repeats), (6, 0));
+    assert_eq!((stats.received.compared, stats.received.repeats), (6, 0));
     // A connection that sends nothing, as a health check, is no history.
     drop(Sender::from(&receiver, "127.0.0.9").await);
     open(&receiver, 1).await;
     deliver(&mut Sender::from(&receiver, "127.0.0.9").await, &["y"]).await;
-    assert_eq!(receiver.stats().compared, 6);
+    assert_eq!(receiver.stats().received.compared, 6);
     receiver.stop(None).await;
 }
 
@@ -67,7 +67,7 @@ async fn after_a_start_only_the_host_that_sent_it_repeats() {
     drop(first);
     let second = start(&dir, &json!({})).await;
     deliver(&mut Sender::from(&second, "127.0.0.2").await, &["a", "b"]).await;
-    assert_eq!(second.stats().compared, 0);
+    assert_eq!(second.stats().received.compared, 0);
     assert_eq!(repeats(&dir), Vec::<String>::new());
     deliver(&mut Sender::from(&second, "127.0.0.1").await, &["b"]).await;
     assert_eq!(repeats(&dir), ["b"]);
@@ -147,9 +147,9 @@ async fn a_connection_that_was_open_all_the_time_may_bring_the_resend() {
         deliver(&mut other, &[&format!("other {at}")]).await;
         deliver(&mut broken, &[&format!("broken {at}")]).await;
     }
-    let compared = receiver.stats().compared;
+    let compared = receiver.stats().received.compared;
     deliver(&mut other, &["quiet"]).await;
-    assert_eq!(receiver.stats().compared, compared);
+    assert_eq!(receiver.stats().received.compared, compared);
     broken.reset();
     open(&receiver, 1).await;
     deliver(&mut other, &["in flight"]).await;
@@ -167,7 +167,7 @@ async fn a_connection_whose_peer_takes_nothing_any_more_is_known_as_cut() {
     let filled = fill(&receiver, &mut lost).await;
     lost.send(&window(b'2', &["a", "b"])).await;
     until(&receiver, "landed", |stats| {
-        stats.acked_events >= filled + 2
+        stats.acked.acked_events >= filled + 2
     })
     .await;
     settled(&lost).await;
@@ -184,7 +184,7 @@ async fn fill(receiver: &ackline::Receiver, sender: &mut Sender) -> u64 {
     let batch = window(b'2', &["filler"]).repeat(100);
     for sent in (100..20_000).step_by(100) {
         sender.send(&batch).await;
-        until(receiver, "acked", |stats| stats.acked_events == sent).await;
+        until(receiver, "acked", |stats| stats.acked.acked_events == sent).await;
         if sender.untaken() >= 1_024 && settled(sender).await >= 1_024 {
             return sent;
         }
@@ -376,7 +376,7 @@ async fn pairs_of_version_1_are_recognised_too() {
         assert!(sender.ack_of_window().await.is_some());
         sender.reset();
         open(&receiver, 0).await;
-        assert_eq!(receiver.stats().repeats, round);
+        assert_eq!(receiver.stats().received.repeats, round);
     }
     receiver.stop(None).await;
 }
@@ -508,6 +508,6 @@ async fn after_an_end_in_order_the_comparison_ends_with_64_events_that_match_not
     for event in texts(&different("new", 100)) {
         deliver(&mut sender, &[event]).await;
     }
-    assert_eq!(receiver.stats().compared, 64);
+    assert_eq!(receiver.stats().received.compared, 64);
     receiver.stop(None).await;
 }

@@ -33,7 +33,7 @@ fn blocks_that_are_handed_over_together_are_committed_and_settled_together() {
     }
     assert_eq!(*calls.0.lock().unwrap(), vec![[0, 1, 2, 3, 4, 5, 6]; 20]);
     let stats = writer.stats();
-    assert_eq!((stats.durable, stats.groups), (420, 20));
+    assert_eq!((stats.durable, stats.commits.groups), (420, 20));
 }
 
 #[test]

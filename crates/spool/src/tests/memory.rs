@@ -227,11 +227,11 @@ fn a_group_larger_than_the_memory_is_an_error_that_names_the_option() {
 fn a_text_that_every_event_of_a_block_has_counts_for_each_of_them() {
     let (_temp, dir) = temp();
     let writer = open(&dir);
-    let large = Block {
-        peer: "p".repeat(100_000).into(),
+    let mut large = Block {
         attributes: vec![("a".repeat(50_000).into(), "b".into())],
         ..block(0, 1_000)
     };
+    large.origin.peer = "p".repeat(100_000).into();
     writer.append(large, Arc::new(Told::default()), 1, Promise::Durable);
     assert!(writer.flush(WAIT));
     let spool = Spool::open(&dir).unwrap();

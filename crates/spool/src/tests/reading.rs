@@ -55,7 +55,7 @@ fn a_stream_is_null_where_the_link_has_none() {
     let (_temp, dir) = temp();
     let writer = open(&dir);
     let mut named = block(3, 3);
-    named.stream = Some("channel".into());
+    named.origin.stream = Some("channel".into());
     for block in [block(0, 3), named, block(6, 3)] {
         writer.append(block, Arc::new(Told::default()), 0, Promise::Durable);
     }

@@ -79,7 +79,7 @@ async fn a_receiver_that_discards_counts_and_acknowledges() {
         .await
         .unwrap();
     within(sent.consumed()).await.unwrap();
-    until(&receiver, "counted", |stats| stats.acked_events == 1).await;
+    until(&receiver, "counted", |stats| stats.acked.acked_events == 1).await;
     assert_eq!(receiver.stop(None).await, 0);
 }
 
@@ -114,7 +114,7 @@ async fn a_journal_that_is_behind_the_spool_is_brought_up_to_it() {
     send(&a, "four").await;
     send(&b, "five").await;
     assert_eq!(payloads(&spool), ["one", "two", "three", "four", "five"]);
-    assert_eq!(receiver.stats().refused, 0);
+    assert_eq!(receiver.stats().refusals.refused, 0);
     receiver.stop(None).await;
 }
 
@@ -152,7 +152,7 @@ async fn one_packet_for_many_channels_lands_within_the_memory_and_beside_other_l
     let most = AtomicU64::new(0);
     until(&receiver, "all of them land", |stats| {
         most.fetch_max(stats.memory_bytes, Ordering::Relaxed);
-        stats.landed == 301
+        stats.acked.landed == 301
     })
     .await;
     for receipt in &sent {
