@@ -19,7 +19,8 @@ class BpmuxConnectOptions(TypedDict, total=False):
     """The options of `ackline.bpmux.connect`.
 
     Attributes:
-        connect_timeout: Time to connect, with the handshake of TLS. At least 1ms. Default: 10s.
+        connect_timeout: Time for one attempt to connect, including the handshake of TLS. At least
+            1ms. Default: 10s.
         memory: Bytes of received payload that may be held in memory; above it nothing more is read
             until some is taken. Open sinks, streams and requests of the peer may take a further
             eighth of it. At least 65536. Default: 256MiB.
@@ -112,27 +113,28 @@ class BpmuxListenOptions(TypedDict, total=False):
         credit_floor: Credit that each sink has at least. At least 1. Default: 4KiB.
         credit_ceiling: Credit for one sink at the most. At least 1. Default: 4MiB.
         credit_budget: Credit of a connection above the floors. Default: 32MiB.
-        proxy_from: Networks of proxies, 10.0.0.0/8,127.0.0.1: a PROXY header is required from them,
-            refused from others. Default: not set.
-        allow: Networks that may connect, by the client's address. Unix sockets have the rights of
-            their file instead. Default: not set.
-        max_connections: Connections at once, also while they are being admitted. Of connections of
-            proxies that wait for their PROXY header there may be as many as are free, and a tenth
-            more, or 64. At least 1. Default: 10000.
-        max_connections_per_address: Connections of one address (IPv6: of its /64) or local user at
-            once; 0 is all. When all connections are taken and an address or user that has fewer
-            asks for one, one of the address or user that has the most is ended: the least useful.
-            Default: all but an eighth of max_connections.
-        accept_rate: Connections accepted in a second, which may come at once; 0 is off. One address
-            or local user has half of it. Connections that are turned away at once do not count. At
-            least 1. Default: 1000.
-        max_bytes_per_second: Bytes that one sender may send in a second: above it reading waits; 0
-            is off. At least 1. Default: off.
-        max_connection_age: Age at which a connection ends in good order, ± 20 %. At least 1ms.
-            Default: off.
-        handshake_timeout: For a PROXY header, and for a handshake of TLS or Relink. At least 1ms.
-            Default: 10s.
-        first_byte_timeout: Silence of a new connection. At least 1ms. Default: 10s.
+        proxy_from: Networks of proxies, such as 10.0.0.0/8,127.0.0.1. A connection from them must
+            begin with a PROXY header; one from elsewhere must not. Default: not set.
+        allow: Networks that may connect, by the address of the client. It does not apply to Unix
+            sockets: the rights of the socket file decide there. Default: not set.
+        max_connections: Connections at once, including those that are still being admitted.
+            Connections from proxies that have not sent their PROXY header yet may be as many as are
+            free, and a tenth of this limit (at least 64) more. At least 1. Default: 10000.
+        max_connections_per_address: Connections at once of one address (IPv6: of its /64) or one
+            local user; 0 allows all. When all connections are taken and an address or user that has
+            fewer than another asks for one, the least useful connection of the address or user that
+            has the most is ended. Default: all but an eighth of max_connections.
+        accept_rate: Connections accepted in a second, all of which may come at once; 0 is off. One
+            address or local user gets at most half of them. Connections that are turned away at
+            once do not count. At least 1. Default: 1000.
+        max_bytes_per_second: Bytes that one sender may send in a second; above this rate the
+            receiver waits before it reads on. 0 is off. At least 1. Default: off.
+        max_connection_age: Age at which the receiver ends a connection in good order, 20 % more or
+            less. At least 1ms. Default: off.
+        handshake_timeout: Time for a PROXY header, and for a handshake of TLS or Relink. A
+            connection that takes longer is refused. At least 1ms. Default: 10s.
+        first_byte_timeout: Time until the first byte of a new connection. A connection that takes
+            longer is refused. At least 1ms. Default: 10s.
         ca: PEM file of certificates to trust: those that issue the peer's, or the peer's own. A
             connecting end takes the system's roots where there is none. Default: not set.
         crl: PEM file of revocation lists, up to 1 MiB. With it every certificate of the peer's

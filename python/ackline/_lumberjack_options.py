@@ -22,15 +22,15 @@ class LumberjackConnectOptions(TypedDict, total=False):
         batch_events: Events in a window at the most. From 1 to 4294967295. Default: 2048.
         batch_bytes: Bytes in a window, before compression; a larger event goes alone. At least 1.
             Default: 4MiB.
-        buffer_events: Events accepted and not acknowledged, over all hosts. A batch counts until
-            all of it is acknowledged. Off is as many as all hosts may have in flight, and a window
-            for each host. At least 1. Default: 65536.
-        buffer_bytes: Their bytes. Off is for as many windows, 16 MiB each at least. At least 1.
-            Default: 64MiB.
+        buffer_events: Events that may be accepted and not yet acknowledged, over all hosts. A batch
+            counts until all of it is acknowledged. Off is as many as all hosts may have in flight,
+            and one window for each host. At least 1. Default: 65536.
+        buffer_bytes: Bytes of these events. Off is enough for as many windows, counted with 16 MiB
+            each at least. At least 1. Default: 64MiB.
         cumulative: Number events on and on instead of from 1 in each window. Default: false.
         connect_timeout: Time of one attempt to connect. At least 1ms. Default: 10s.
         backoff_min: The longest first wait before a failed host is tried again. Default: 1s.
-        backoff_max: The longest wait of all. Default: 1m.
+        backoff_max: The longest wait before a failed host is tried again. Default: 1m.
         ttl: Age, a fifth more or less, at which a connection is drained and made anew. At least
             1ms. Default: off.
         receipts: Windows whose receipts are kept until `Sender.receipts` takes them. The oldest go
@@ -108,7 +108,8 @@ class LumberjackListenOptions(TypedDict, total=False):
             30s.
         idle_timeout: Silence between windows: the connection is closed. Beats sends rarely on quiet
             hosts. At least 1ms. Default: 15m.
-        first_byte_timeout: Silence of a new connection. At least 1ms. Default: 10s.
+        first_byte_timeout: Time until the first byte of a new connection. A connection that takes
+            longer is refused. At least 1ms. Default: 10s.
         no_window: Events before any window frame: accept or refuse. Default: accept.
         max_window_events: Events in a window; Beats sends 2,048. From 1 to 4294967295. Default:
             65536.
@@ -122,26 +123,26 @@ class LumberjackListenOptions(TypedDict, total=False):
         max_window_bytes: Bytes of the frames of one window, inflated. At least 1. Default: 256MiB.
         max_unacked_windows: Unacknowledged windows of a connection: above it reading waits. At
             least 1. Default: 64.
-        proxy_from: Networks of proxies, 10.0.0.0/8,127.0.0.1: a PROXY header is required from them,
-            refused from others. Default: not set.
-        allow: Networks that may connect, by the client's address. Unix sockets have the rights of
-            their file instead. Default: not set.
-        max_connections: Connections at once, also while they are being admitted. Of connections of
-            proxies that wait for their PROXY header there may be as many as are free, and a tenth
-            more, or 64. At least 1. Default: 10000.
-        max_connections_per_address: Connections of one address (IPv6: of its /64) or local user at
-            once; 0 is all. When all connections are taken and an address or user that has fewer
-            asks for one, one of the address or user that has the most is ended: the least useful.
-            Default: all but an eighth of max_connections.
-        accept_rate: Connections accepted in a second, which may come at once; 0 is off. One address
-            or local user has half of it. Connections that are turned away at once do not count. At
-            least 1. Default: 1000.
-        max_bytes_per_second: Bytes that one sender may send in a second: above it reading waits; 0
-            is off. At least 1. Default: off.
-        max_connection_age: Age at which a connection ends in good order, ± 20 %. At least 1ms.
-            Default: off.
-        handshake_timeout: For a PROXY header, and for a handshake of TLS or Relink. At least 1ms.
-            Default: 10s.
+        proxy_from: Networks of proxies, such as 10.0.0.0/8,127.0.0.1. A connection from them must
+            begin with a PROXY header; one from elsewhere must not. Default: not set.
+        allow: Networks that may connect, by the address of the client. It does not apply to Unix
+            sockets: the rights of the socket file decide there. Default: not set.
+        max_connections: Connections at once, including those that are still being admitted.
+            Connections from proxies that have not sent their PROXY header yet may be as many as are
+            free, and a tenth of this limit (at least 64) more. At least 1. Default: 10000.
+        max_connections_per_address: Connections at once of one address (IPv6: of its /64) or one
+            local user; 0 allows all. When all connections are taken and an address or user that has
+            fewer than another asks for one, the least useful connection of the address or user that
+            has the most is ended. Default: all but an eighth of max_connections.
+        accept_rate: Connections accepted in a second, all of which may come at once; 0 is off. One
+            address or local user gets at most half of them. Connections that are turned away at
+            once do not count. At least 1. Default: 1000.
+        max_bytes_per_second: Bytes that one sender may send in a second; above this rate the
+            receiver waits before it reads on. 0 is off. At least 1. Default: off.
+        max_connection_age: Age at which the receiver ends a connection in good order, 20 % more or
+            less. At least 1ms. Default: off.
+        handshake_timeout: Time for a PROXY header, and for a handshake of TLS or Relink. A
+            connection that takes longer is refused. At least 1ms. Default: 10s.
         ca: PEM file of certificates to trust: those that issue the peer's, or the peer's own. A
             connecting end takes the system's roots where there is none. Default: not set.
         crl: PEM file of revocation lists, up to 1 MiB. With it every certificate of the peer's

@@ -1,5 +1,5 @@
 # Written by `make sync` from ackline/aio/_relink_links.py: change that file.
-"""Relink's links for asyncio, their receipts, and the listener that hands links out."""
+"""Relink's links for threads, their receipts, and the listener that hands links out."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress

@@ -25,8 +25,8 @@ class RelinkConnectOptions(TypedDict, total=False):
             that doubles from 100 ms. Off is one attempt. Default: off.
         handshake_timeout: Time for the handshake of the protocol. At least 1ms. Default: 10s.
         stuck_after: Connections in a row that may end soon, with nothing received and nothing
-            acknowledged, before this side gives the link up. It is lost then; the listener may
-            refuse a message, such as one above its limits, and the protocol has no packet that says
+            acknowledged, before this side gives up the link as lost. This happens when the listener
+            refuses a message, for example one above its limits: the protocol has no packet to say
             so. From 1 to 4294967295. Default: off.
         wants_hints: Asks the listener for its limits, and for the reason of an *uncommitted*. An
             Ackline of this version tells them, see `Link.told`; any other listener ignores the
@@ -47,12 +47,12 @@ class RelinkConnectOptions(TypedDict, total=False):
             larger message is taken when nothing else waits. At least 1. Default: 256MiB.
         send_window: Messages of a channel that are sent and not acknowledged as consumed. From 1 to
             2147483647. Default: 65536.
-        receive_window: Messages of a channel that have come and are not consumed; a peer that sends
-            one more breaks a limit. From 1 to 4294967295. Default: 65536.
-        ack_window: Consumed messages of a channel that are acknowledged at once. From 1 to
-            4294967295. Default: 16384.
-        ack_delay: How long fewer of them wait for more; 0 acknowledges each at once. Default:
-            100ms.
+        receive_window: Messages of a channel that may have come and not be consumed. A peer that
+            sends one more breaks this limit and is refused. From 1 to 4294967295. Default: 65536.
+        ack_window: Consumed messages of a channel after which an acknowledgement is sent at once.
+            From 1 to 4294967295. Default: 16384.
+        ack_delay: Longest time that an acknowledgement of fewer consumed messages waits for more; 0
+            acknowledges each message at once. Default: 100ms.
         ping_after: Silence after which a ping goes out. At least 1ms. Default: 11s.
         pong_timeout: How long a ping waits for its pong before the connection ends. At least 1ms.
             Default: 7s.
@@ -64,8 +64,9 @@ class RelinkConnectOptions(TypedDict, total=False):
         max_message_parts: Parts of a message. From 1 to 4294967295. Default: 1024.
         max_part_bytes: Bytes of a part. At least 1. Default: 1GiB.
         max_message_bytes: Bytes of a message. At least 1. Default: 1GiB.
-        max_multicast_bytes: Bytes of a message with 64 more, times its channels. A message for one
-            channel is bound by max_message_bytes alone. At least 1. Default: 64MiB.
+        max_multicast_bytes: Memory that one message to several channels may take: its bytes and 64
+            more, times the number of channels. A message to one channel is bound by
+            max_message_bytes alone. At least 1. Default: 64MiB.
         connect_timeout: Where we connect: time for one attempt, with its handshake of TLS. At least
             1ms. Default: 10s.
         reconnect_max: Where we connect: the longest wait between two attempts. The first is made at
@@ -130,8 +131,8 @@ class RelinkAdoptOptions(TypedDict, total=False):
             that doubles from 100 ms. Off is one attempt. Default: off.
         handshake_timeout: Time for the handshake of the protocol. At least 1ms. Default: 10s.
         stuck_after: Connections in a row that may end soon, with nothing received and nothing
-            acknowledged, before this side gives the link up. It is lost then; the listener may
-            refuse a message, such as one above its limits, and the protocol has no packet that says
+            acknowledged, before this side gives up the link as lost. This happens when the listener
+            refuses a message, for example one above its limits: the protocol has no packet to say
             so. From 1 to 4294967295. Default: off.
         wants_hints: Asks the listener for its limits, and for the reason of an *uncommitted*. An
             Ackline of this version tells them, see `Link.told`; any other listener ignores the
@@ -142,12 +143,12 @@ class RelinkAdoptOptions(TypedDict, total=False):
             larger message is taken when nothing else waits. At least 1. Default: 256MiB.
         send_window: Messages of a channel that are sent and not acknowledged as consumed. From 1 to
             2147483647. Default: 65536.
-        receive_window: Messages of a channel that have come and are not consumed; a peer that sends
-            one more breaks a limit. From 1 to 4294967295. Default: 65536.
-        ack_window: Consumed messages of a channel that are acknowledged at once. From 1 to
-            4294967295. Default: 16384.
-        ack_delay: How long fewer of them wait for more; 0 acknowledges each at once. Default:
-            100ms.
+        receive_window: Messages of a channel that may have come and not be consumed. A peer that
+            sends one more breaks this limit and is refused. From 1 to 4294967295. Default: 65536.
+        ack_window: Consumed messages of a channel after which an acknowledgement is sent at once.
+            From 1 to 4294967295. Default: 16384.
+        ack_delay: Longest time that an acknowledgement of fewer consumed messages waits for more; 0
+            acknowledges each message at once. Default: 100ms.
         ping_after: Silence after which a ping goes out. At least 1ms. Default: 11s.
         pong_timeout: How long a ping waits for its pong before the connection ends. At least 1ms.
             Default: 7s.
@@ -159,8 +160,9 @@ class RelinkAdoptOptions(TypedDict, total=False):
         max_message_parts: Parts of a message. From 1 to 4294967295. Default: 1024.
         max_part_bytes: Bytes of a part. At least 1. Default: 1GiB.
         max_message_bytes: Bytes of a message. At least 1. Default: 1GiB.
-        max_multicast_bytes: Bytes of a message with 64 more, times its channels. A message for one
-            channel is bound by max_message_bytes alone. At least 1. Default: 64MiB.
+        max_multicast_bytes: Memory that one message to several channels may take: its bytes and 64
+            more, times the number of channels. A message to one channel is bound by
+            max_message_bytes alone. At least 1. Default: 64MiB.
         connect_timeout: Where we connect: time for one attempt, with its handshake of TLS. At least
             1ms. Default: 10s.
         reconnect_max: Where we connect: the longest wait between two attempts. The first is made at
@@ -231,12 +233,12 @@ class RelinkListenOptions(TypedDict, total=False):
             larger message is taken when nothing else waits. At least 1. Default: 256MiB.
         send_window: Messages of a channel that are sent and not acknowledged as consumed. From 1 to
             2147483647. Default: 65536.
-        receive_window: Messages of a channel that have come and are not consumed; a peer that sends
-            one more breaks a limit. From 1 to 4294967295. Default: 65536.
-        ack_window: Consumed messages of a channel that are acknowledged at once. From 1 to
-            4294967295. Default: 16384.
-        ack_delay: How long fewer of them wait for more; 0 acknowledges each at once. Default:
-            100ms.
+        receive_window: Messages of a channel that may have come and not be consumed. A peer that
+            sends one more breaks this limit and is refused. From 1 to 4294967295. Default: 65536.
+        ack_window: Consumed messages of a channel after which an acknowledgement is sent at once.
+            From 1 to 4294967295. Default: 16384.
+        ack_delay: Longest time that an acknowledgement of fewer consumed messages waits for more; 0
+            acknowledges each message at once. Default: 100ms.
         ping_after: Silence after which a ping goes out. At least 1ms. Default: 11s.
         pong_timeout: How long a ping waits for its pong before the connection ends. At least 1ms.
             Default: 7s.
@@ -248,34 +250,36 @@ class RelinkListenOptions(TypedDict, total=False):
         max_message_parts: Parts of a message. From 1 to 4294967295. Default: 1024.
         max_part_bytes: Bytes of a part. At least 1. Default: 1GiB.
         max_message_bytes: Bytes of a message. At least 1. Default: 1GiB.
-        max_multicast_bytes: Bytes of a message with 64 more, times its channels. A message for one
-            channel is bound by max_message_bytes alone. At least 1. Default: 64MiB.
+        max_multicast_bytes: Memory that one message to several channels may take: its bytes and 64
+            more, times the number of channels. A message to one channel is bound by
+            max_message_bytes alone. At least 1. Default: 64MiB.
         orphan_after: Age at which a link without a connection is lost. At least 1ms. Default: 5m.
         max_links: Links at once, with and without a connection: above it new ones are refused. From
             1 to 4294967295. Default: 10000.
         bind_identity: Whether a link that was made with a certificate is its subject's: nobody else
             can go on with it then. Default: true.
-        proxy_from: Networks of proxies, 10.0.0.0/8,127.0.0.1: a PROXY header is required from them,
-            refused from others. Default: not set.
-        allow: Networks that may connect, by the client's address. Unix sockets have the rights of
-            their file instead. Default: not set.
-        max_connections: Connections at once, also while they are being admitted. Of connections of
-            proxies that wait for their PROXY header there may be as many as are free, and a tenth
-            more, or 64. At least 1. Default: 10000.
-        max_connections_per_address: Connections of one address (IPv6: of its /64) or local user at
-            once; 0 is all. When all connections are taken and an address or user that has fewer
-            asks for one, one of the address or user that has the most is ended: the least useful.
-            Default: all but an eighth of max_connections.
-        accept_rate: Connections accepted in a second, which may come at once; 0 is off. One address
-            or local user has half of it. Connections that are turned away at once do not count. At
-            least 1. Default: 1000.
-        max_bytes_per_second: Bytes that one sender may send in a second: above it reading waits; 0
-            is off. At least 1. Default: off.
-        max_connection_age: Age at which a connection ends in good order, ± 20 %. At least 1ms.
-            Default: off.
-        handshake_timeout: For a PROXY header, and for a handshake of TLS or Relink. At least 1ms.
-            Default: 10s.
-        first_byte_timeout: Silence of a new connection. At least 1ms. Default: 10s.
+        proxy_from: Networks of proxies, such as 10.0.0.0/8,127.0.0.1. A connection from them must
+            begin with a PROXY header; one from elsewhere must not. Default: not set.
+        allow: Networks that may connect, by the address of the client. It does not apply to Unix
+            sockets: the rights of the socket file decide there. Default: not set.
+        max_connections: Connections at once, including those that are still being admitted.
+            Connections from proxies that have not sent their PROXY header yet may be as many as are
+            free, and a tenth of this limit (at least 64) more. At least 1. Default: 10000.
+        max_connections_per_address: Connections at once of one address (IPv6: of its /64) or one
+            local user; 0 allows all. When all connections are taken and an address or user that has
+            fewer than another asks for one, the least useful connection of the address or user that
+            has the most is ended. Default: all but an eighth of max_connections.
+        accept_rate: Connections accepted in a second, all of which may come at once; 0 is off. One
+            address or local user gets at most half of them. Connections that are turned away at
+            once do not count. At least 1. Default: 1000.
+        max_bytes_per_second: Bytes that one sender may send in a second; above this rate the
+            receiver waits before it reads on. 0 is off. At least 1. Default: off.
+        max_connection_age: Age at which the receiver ends a connection in good order, 20 % more or
+            less. At least 1ms. Default: off.
+        handshake_timeout: Time for a PROXY header, and for a handshake of TLS or Relink. A
+            connection that takes longer is refused. At least 1ms. Default: 10s.
+        first_byte_timeout: Time until the first byte of a new connection. A connection that takes
+            longer is refused. At least 1ms. Default: 10s.
         ca: PEM file of certificates to trust: those that issue the peer's, or the peer's own. A
             connecting end takes the system's roots where there is none. Default: not set.
         crl: PEM file of revocation lists, up to 1 MiB. With it every certificate of the peer's

@@ -1,6 +1,6 @@
 //! Options of a protocol in the query of a URL.
 
-use ackline_core::options::{OptionValue, Options, Uses, spec_of};
+use ackline_core::options::{OptionError, OptionValue, Options, Uses, spec_of};
 use ackline_link::percent_decoded;
 
 /// A URL without the options that were taken out of it.
@@ -17,7 +17,7 @@ pub(crate) struct Plain {
 ///
 /// # Errors
 /// One is given twice, is not percent-encoded, or does not fit; the text never repeats the rest of the query.
-pub(crate) fn take(url: &str, options: &mut [&mut dyn Options]) -> Result<Plain, String> {
+pub(crate) fn take(url: &str, options: &mut [&mut dyn Options]) -> Result<Plain, OptionError> {
     let Some((place, query)) = url.split_once('?') else {
         return Ok(Plain {
             url: url.to_owned(),
@@ -34,17 +34,16 @@ pub(crate) fn take(url: &str, options: &mut [&mut dyn Options]) -> Result<Plain,
             rest.push(pair);
             continue;
         }
-        let wrong = |why: &dyn std::fmt::Display| format!("{place:?}: {why}");
+        let wrong = |why: &str| OptionError::new(name, why).in_url(place);
         if seen.contains(&name) {
-            return Err(wrong(&format!("{name} is given twice")));
+            return Err(wrong("is given twice"));
         }
         seen.push(name);
-        let value = percent_decoded(value)
-            .ok_or_else(|| wrong(&format!("{name} is not percent-encoded")))?;
+        let value = percent_decoded(value).ok_or_else(|| wrong("is not percent-encoded"))?;
         let value = OptionValue::Text(value);
         for one in &mut *options {
             one.set(Uses::URL, name, &value)
-                .map_err(|error| wrong(&error))?;
+                .map_err(|error| error.in_url(place))?;
         }
         taken.push(pair.to_owned());
     }
@@ -106,6 +105,9 @@ mod tests {
         ] {
             let url = format!("toy://a:1?token=secret&{query}");
             let error = take(&url, &mut [&mut LinkOptions::default()]).unwrap_err();
+            assert_eq!(error.option, "ping_after");
+            let error = error.to_string();
+            assert!(error.starts_with("\"toy://a:1\": "), "{error}");
             assert!(error.contains(says) && !error.contains("secret"), "{error}");
         }
     }

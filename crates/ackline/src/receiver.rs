@@ -291,8 +291,7 @@ struct Served {
 fn own(url: &str, options: &ReceiverOptions) -> Result<(Plain, ReceiverOptions), ReceiverError> {
     let protocol = protocols::named(url).map_err(ReceiverError::Usage)?;
     let mut own = options.clone();
-    let plain = query::take(url, &mut [(protocol.options)(&mut own)]);
-    let plain = plain.map_err(ReceiverError::Usage)?;
+    let plain = query::take(url, &mut [(protocol.options)(&mut own)])?;
     own.check()?;
     Ok((plain, own))
 }

@@ -45,10 +45,10 @@ mod nibble {
 const SPECIAL: u8 = 3;
 
 /// The role of a payload, which may come in parts (REQ-BPMUX-9). Targets are seen from the chunk's sender.
-/// Partial mode is kept apart by this: all chunks with an equal carrier add to one payload (REQ-BPMUX-27,
+/// Partial mode is kept apart by this: all chunks with an equal role add to one payload (REQ-BPMUX-27,
 /// REQ-BPMUX-28), an opening's beside the messages on the same id (R-BPM-22, R-BPM-23).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Carrier {
+pub enum PayloadRole {
     /// Opens a sink, stream or duplex.
     Open(EntityKind, u32),
     /// A message.
@@ -67,7 +67,7 @@ pub enum Carrier {
     Close(Target),
 }
 
-impl Carrier {
+impl PayloadRole {
     /// The same, seen from the other end.
     #[must_use]
     pub const fn flipped(self) -> Self {
@@ -80,7 +80,7 @@ impl Carrier {
     }
 }
 
-impl std::fmt::Display for Carrier {
+impl std::fmt::Display for PayloadRole {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Open(kind, id) => write!(f, "opening {} {id}", kind.name()),
@@ -101,7 +101,7 @@ pub enum Head {
     /// `length` bytes of payload follow.
     Payload {
         /// The role of the payload.
-        carrier: Carrier,
+        role: PayloadRole,
         /// Bytes in this chunk.
         length: u64,
     },
@@ -112,7 +112,7 @@ pub enum Head {
         /// The credit, in bytes.
         amount: u64,
     },
-    /// The next chunk's carrier is in partial mode.
+    /// The next chunk's role is in partial mode.
     Partial {
         /// Bytes of the whole payload.
         total: u64,

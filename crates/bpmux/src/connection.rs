@@ -41,7 +41,7 @@ use ackline_core::{
 };
 use bytes::{Bytes, BytesMut};
 
-use crate::chunk::{Carrier, Head};
+use crate::chunk::{Head, PayloadRole};
 use crate::{Config, Kind, Subject, Target};
 use budget::Budget;
 use control::ControlQueue;
@@ -189,22 +189,22 @@ impl Connection {
         if let Some(message) = entity.reader.and_then(|reader| reader.message) {
             self.drop_assembly(target, &message);
         }
-        self.void(Carrier::Cancel(target));
-        self.void(Carrier::Close(target));
+        self.void(PayloadRole::Cancel(target));
+        self.void(PayloadRole::Close(target));
     }
 
     /// An own request is over, and its id free.
     fn forget_own_request(&mut self, id: u32) {
         self.tables.requests.forget_own(id);
-        self.void(Carrier::Response(id));
-        self.void(Carrier::CloseResponse(id));
+        self.void(PayloadRole::Response(id));
+        self.void(PayloadRole::CloseResponse(id));
     }
 
     /// A request of the peer is over.
     fn forget_peer_request(&mut self, id: u32) {
         self.tables.requests.forget_peer(id);
         self.tables.keep_less();
-        self.void(Carrier::Request(id));
+        self.void(PayloadRole::Request(id));
     }
 
     /// Finishes the connection if both directions of the top-level are over and nothing is open (R-BPM-28,
@@ -216,12 +216,12 @@ impl Connection {
         }
         self.phase = Phase::Finished;
         for id in self.tables.requests.own_ids() {
-            self.drop_job(Carrier::CancelRequest(id));
+            self.drop_job(PayloadRole::CancelRequest(id));
             self.forget_own_request(id);
             self.events.push(Event::RequestCancelAcknowledged { id });
         }
         // The peer's close came inside of it; no more credit for it comes.
-        self.drop_job(Carrier::Cancel(Target::Top));
+        self.drop_job(PayloadRole::Cancel(Target::Top));
         self.drop_partials();
     }
 

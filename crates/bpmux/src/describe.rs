@@ -9,7 +9,7 @@ use ackline_core::described::{
 use ackline_core::options::{Options as _, Uses};
 use ackline_core::{LimitHit, Payload, Value};
 
-use crate::chunk::{Carrier, Head, Inspector, encode};
+use crate::chunk::{Head, Inspector, PayloadRole, encode};
 use crate::{Config, Connection, CreditPolicy, EntityKind, Event, Kind, Limits, Target};
 
 /// bpmux as data.
@@ -185,8 +185,8 @@ impl Described for Description {
     fn encode(&self, frame: &str, members: &Args, out: &mut Vec<u8>) -> Result<(), Misuse> {
         let payload = members.bytes("payload");
         let length = u64::try_from(payload.len()).unwrap_or(u64::MAX);
-        let head = match carrier(frame, members)? {
-            Some(carrier) => Head::Payload { carrier, length },
+        let head = match role(frame, members)? {
+            Some(role) => Head::Payload { role, length },
             None => bare(frame, members)?,
         };
         out.extend_from_slice(encode(head).as_ref());
@@ -323,20 +323,22 @@ fn place(frame: &str, members: &Args, name: &str) -> Result<Target, Misuse> {
     })
 }
 
-/// The carrier of a payload; `None` for other chunks.
-fn carrier(frame: &str, members: &Args) -> Result<Option<Carrier>, Misuse> {
+/// The role of a payload; `None` for other chunks.
+fn role(frame: &str, members: &Args) -> Result<Option<PayloadRole>, Misuse> {
     let id = |name| members.required(name);
     Ok(Some(match frame {
-        "sink" => Carrier::Open(EntityKind::Sink, id("id")?),
-        "stream" => Carrier::Open(EntityKind::Stream, id("id")?),
-        "duplex" => Carrier::Open(EntityKind::Duplex, id("id")?),
-        "req" => Carrier::Request(id("id")?),
-        "res" => Carrier::Response(id("req")?),
-        "cancel_req" => Carrier::CancelRequest(id("req")?),
-        "close_res" => Carrier::CloseResponse(id("req")?),
-        "msg" | "msg_peer" => Carrier::Message(place(frame, members, "sink")?),
-        "cancel_stream" | "cancel_stream_peer" => Carrier::Cancel(place(frame, members, "stream")?),
-        "close_sink" | "close_sink_peer" => Carrier::Close(place(frame, members, "sink")?),
+        "sink" => PayloadRole::Open(EntityKind::Sink, id("id")?),
+        "stream" => PayloadRole::Open(EntityKind::Stream, id("id")?),
+        "duplex" => PayloadRole::Open(EntityKind::Duplex, id("id")?),
+        "req" => PayloadRole::Request(id("id")?),
+        "res" => PayloadRole::Response(id("req")?),
+        "cancel_req" => PayloadRole::CancelRequest(id("req")?),
+        "close_res" => PayloadRole::CloseResponse(id("req")?),
+        "msg" | "msg_peer" => PayloadRole::Message(place(frame, members, "sink")?),
+        "cancel_stream" | "cancel_stream_peer" => {
+            PayloadRole::Cancel(place(frame, members, "stream")?)
+        }
+        "close_sink" | "close_sink_peer" => PayloadRole::Close(place(frame, members, "sink")?),
         _ => return Ok(None),
     }))
 }

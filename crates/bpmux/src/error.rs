@@ -3,7 +3,7 @@
 use ackline_core::{ErrorKind, LimitHit};
 
 use crate::Target;
-use crate::chunk::Carrier;
+use crate::chunk::PayloadRole;
 
 /// A violation of the protocol, of a limit or of a deadline.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -32,7 +32,7 @@ pub enum Kind {
     #[error("{length} bytes of {what} against {credit} of credit")]
     CreditExceeded {
         /// The role of the payload.
-        what: Carrier,
+        what: PayloadRole,
         /// Its bytes in this chunk.
         length: u64,
         /// The credit that was left.
@@ -54,7 +54,7 @@ pub enum Kind {
     #[error("the id of {what} is in use")]
     IdInUse {
         /// The payload that was to begin.
-        what: Carrier,
+        what: PayloadRole,
     },
     /// A half that the entity does not have (R-BPM-12, R-BPM-30).
     #[error("{what} has no such half")]
@@ -84,7 +84,7 @@ pub enum Kind {
     #[error("{what} after the close of the top-level")]
     TopLevelClosed {
         /// The payload that came.
-        what: Carrier,
+        what: PayloadRole,
     },
     /// The peer took responses too slowly while requests waited for their room.
     #[error(

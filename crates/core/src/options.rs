@@ -56,6 +56,8 @@ pub struct OptionError {
     pub text: String,
     /// Another option that the sentence ends with, as in `…; it is at least credit_floor`.
     pub other: Option<&'static str>,
+    /// The URL whose query has the option, without that query: the sentence begins with it.
+    pub url: Option<String>,
 }
 
 impl OptionError {
@@ -65,6 +67,7 @@ impl OptionError {
             option: option.to_owned(),
             text: text.into(),
             other: None,
+            url: None,
         }
     }
 
@@ -82,11 +85,26 @@ impl OptionError {
         self
     }
 
-    /// The sentence, with each option named as the surface writes it.
+    /// The same for an option in the query of a URL; `url` is the URL without its query.
+    #[must_use]
+    pub fn in_url(mut self, url: &str) -> Self {
+        self.url = Some(url.to_owned());
+        self
+    }
+
+    /// The sentence, with each option named as the surface writes it. Options in the query of a URL have the same names
+    /// on every surface.
     pub fn written(&self, name: impl Fn(&str) -> String) -> String {
+        let Self { option, text, .. } = self;
+        if let Some(url) = &self.url {
+            let behind = self
+                .other
+                .map_or_else(String::new, |other| format!(" {other}"));
+            return format!("{url:?}: {option} {text}{behind}");
+        }
         let behind = self.other.map(|other| format!(" {}", name(other)));
         let behind = behind.unwrap_or_default();
-        format!("{} {}{behind}", name(&self.option), self.text)
+        format!("{} {text}{behind}", name(option))
     }
 }
 

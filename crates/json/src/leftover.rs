@@ -6,7 +6,7 @@ use crate::text::Span;
 
 /// An object of the text in which wanted members may be; the first is the event.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct PathStep {
     /// The object around it.
     within: usize,
     name: Span,
@@ -32,7 +32,7 @@ pub(crate) struct Leftover {
     /// Whether it is written after an object is read; otherwise only misfits are kept, for error
     /// texts.
     pub(crate) is_wanted: bool,
-    places: Vec<Place>,
+    places: Vec<PathStep>,
     pub(crate) extras: Vec<Extra>,
     /// Places with left-over members, by the places that contain them.
     spilt: Vec<(usize, usize)>,
@@ -46,7 +46,7 @@ impl Leftover {
     pub(crate) fn begin(&mut self) {
         self.places.clear();
         self.extras.clear();
-        self.places.push(Place {
+        self.places.push(PathStep {
             within: EVENT,
             name: Span::default(),
             is_spilt: true,
@@ -57,7 +57,7 @@ impl Leftover {
     /// Records an object of a name within another.
     pub(crate) fn enter(&mut self, within: usize, name: Span) -> usize {
         let place = self.places.len();
-        self.places.push(Place {
+        self.places.push(PathStep {
             within,
             name,
             is_spilt: false,

@@ -113,7 +113,7 @@ pub struct Projector {
 /// The source of a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Source {
-    Beside,
+    Given,
     Payload(usize),
     Rescued,
     Corrupt,
@@ -140,7 +140,7 @@ impl Projector {
             sources.push(if is_whole && is_variant(field.data_type()) {
                 Source::Whole
             } else if beside.contains(&name) {
-                Source::Beside
+                Source::Given
             } else if is_text && options.rescued.as_deref() == Some(name) {
                 Source::Rescued
             } else if is_text && options.corrupt == name {
@@ -241,7 +241,7 @@ impl Projector {
         let columns = columns
             .map(|(field, source)| {
                 let column = match source {
-                    Source::Beside => beside.column_by_name(field.name()).cloned(),
+                    Source::Given => beside.column_by_name(field.name()).cloned(),
                     Source::Payload(at) => filled.get(*at).cloned(),
                     Source::Rescued => rescued.clone(),
                     Source::Corrupt => corrupt.clone(),

@@ -1,11 +1,11 @@
 //! One memory budget for all links of a process.
 //!
 //! Each link holds [`FREE_BYTES`] free of charge. A larger need is granted whole out of the shared
-//! three quarters; the last quarter is a *lane* that one link at a time, the next one, may use until
+//! three quarters; the last quarter is a *reserve* that one link at a time, the next one, may use until
 //! its charge is back to 0. So even if half-read windows fill the shared part, one link can complete
-//! its window, settle it and pass the lane on. The next sender is the one that has held the least
+//! its window, settle it and pass the reserve on. The next sender is the one that has held the least
 //! memory lately, and the next link is the one of it that has waited longest. A link that waits is
-//! granted up to 512 KiB with its request, as soon as all of it is free or the lane is, so that
+//! granted up to 512 KiB with its request, as soon as all of it is free or the reserve is, so that
 //! others do not take the rest of a small window. Nobody behind it is granted any before.
 //! While other links wait, a link that holds a complete frame or window gets no more before that is
 //! settled: busy links take turns, each with one window or with the bytes that were in flight.
@@ -13,7 +13,7 @@
 //! Nobody on this side can settle messages that their senders have not decided on, so they must not
 //! make other links wait: they are charged to the shared part, up to half of the budget for all
 //! links together, and more are refused at once ([`Undecided`]). A quarter of the budget and the
-//! lane stay for reading.
+//! reserve stay for reading.
 //!
 //! If one sender has many links, they have at most half of the shared part together: the rest is
 //! left for other senders.
@@ -32,7 +32,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::answers::AnswerBudget;
 use crate::buffer_pool::{BufferPool, MOST_BYTES, POOL, PoolHandle};
-use crate::ledger::{LANE_PART, Ledger, UNDECIDED_PART};
+use crate::ledger::{Ledger, RESERVE_PART, UNDECIDED_PART};
 use crate::link::now;
 use crate::progress::Fairness;
 
@@ -87,7 +87,7 @@ impl Budget {
     }
 
     /// As [`new`](Self::new), for many senders: the links of one sender have a share of the shared
-    /// part (and one of them may have the lane), and slow ones are ended while others wait.
+    /// part (and one of them may have the reserve), and slow ones are ended while others wait.
     pub fn fair(bytes: u64, fairness: Fairness) -> Self {
         Self::with_parts(bytes, fairness, &POOL, now)
     }
@@ -158,13 +158,13 @@ impl Budget {
         self.state().ledger.limit()
     }
 
-    /// The longest frame or window that can always be admitted, in bytes: the lane and half of the
+    /// The longest frame or window that can always be admitted, in bytes: the reserve and half of the
     /// free part (the other half covers the rounding of the buffers). A protocol whose windows are
     /// held piece by piece must refuse longer ones by a limit of its own.
     pub fn largest(&self) -> u64 {
         self.state()
             .ledger
-            .lane()
+            .reserve()
             .saturating_add(to_u64(FREE_BYTES / 2))
     }
 
@@ -172,7 +172,7 @@ impl Budget {
     pub fn needed(bytes: u64) -> u64 {
         bytes
             .saturating_sub(to_u64(FREE_BYTES / 2))
-            .saturating_mul(LANE_PART)
+            .saturating_mul(RESERVE_PART)
     }
 
     /// Links whose reading waits for memory.

@@ -6,7 +6,7 @@
 //! first. The links of one sender are served in order of arrival.
 //!
 //! A turn is whole: the first link waits until as many bytes are free as it may have at once, or the
-//! lane, and until then no link behind it is granted any. If it took fewer, it would be reading, and
+//! reserve, and until then no link behind it is granted any. If it took fewer, it would be reading, and
 //! not the first, when the others come free.
 //!
 //! While no link waits, asking and settling cost the same for any number of links. While links
@@ -24,8 +24,8 @@ use ackline_core::Quota;
 use crate::Fairness;
 use turns::{Mark, Turns, Virtual};
 
-/// The lane is a quarter of the budget.
-pub(crate) const LANE_PART: u64 = 4;
+/// The reserve is a quarter of the budget.
+pub(crate) const RESERVE_PART: u64 = 4;
 
 /// Half of the budget may be undecided.
 pub(crate) const UNDECIDED_PART: u64 = 2;
@@ -49,7 +49,7 @@ pub(crate) struct Ledger {
     departed: u64,
     /// Undecided bytes, charged to the shared part too.
     undecided: Quota,
-    /// The link that uses the lane.
+    /// The link that uses the reserve.
     holder: Option<u64>,
     /// The link that asks now.
     asking: Option<u64>,
@@ -64,7 +64,7 @@ pub(crate) struct Ledger {
 /// The parts of the budget, in bytes.
 struct Limits {
     shared: u64,
-    lane: u64,
+    reserve: u64,
     /// Bytes of the shared part that the links of one sender may have.
     one_sender: u64,
     /// Bytes that a link is granted at once while links wait.
@@ -132,13 +132,13 @@ enum Space {
 impl Ledger {
     /// A ledger of so many bytes, shared by this rule.
     pub(crate) fn new(bytes: u64, fairness: &Fairness) -> Self {
-        let lane = bytes / LANE_PART;
-        let shared = bytes - lane;
+        let reserve = bytes / RESERVE_PART;
+        let shared = bytes - reserve;
         let one_sender = fairness.share_of(shared);
         Self {
             limits: Limits {
                 shared,
-                lane,
+                reserve,
                 one_sender,
                 turn: TURN.min(one_sender / TURN_PART),
             },
@@ -162,12 +162,12 @@ impl Ledger {
         self
     }
 
-    pub(crate) const fn lane(&self) -> u64 {
-        self.limits.lane
+    pub(crate) const fn reserve(&self) -> u64 {
+        self.limits.reserve
     }
 
     pub(crate) const fn limit(&self) -> u64 {
-        self.limits.shared.saturating_add(self.limits.lane)
+        self.limits.shared.saturating_add(self.limits.reserve)
     }
 
     /// Bytes charged or undecided.
@@ -175,7 +175,7 @@ impl Ledger {
         self.used.saturating_add(self.undecided.used())
     }
 
-    /// Sets a link's undecided bytes from `own` to `wanted`. The lane does not count them, so that
+    /// Sets a link's undecided bytes from `own` to `wanted`. The reserve does not count them, so that
     /// no link waits for a sender's decision.
     ///
     /// # Errors
@@ -333,7 +333,7 @@ impl Ledger {
         self.queue.len == 0 && !self.is_crowded() && matches!(self.space(id, planned), Space::Fits)
     }
 
-    /// Grants requests that fit: the lane's holder first, then the others in order.
+    /// Grants requests that fit: the reserve's holder first, then the others in order.
     pub(crate) fn admit(&mut self) {
         if self.is_crowded() {
             return;
@@ -352,7 +352,7 @@ impl Ledger {
         self.queue.len > usize::from(self.link(id).waits.is_some())
     }
 
-    /// Grants the next link's request, or gives it the lane. Returns whether another link may be
+    /// Grants the next link's request, or gives it the reserve. Returns whether another link may be
     /// granted.
     fn admit_next(&mut self) -> bool {
         let heads = self.queue.heads.iter().map(|(turn, sender)| {
@@ -395,8 +395,8 @@ impl Ledger {
             return;
         }
         let others = self.used().saturating_sub(link.charge);
-        let above_lane = wants.saturating_sub(self.limits.lane);
-        if above_lane == 0 || others.saturating_add(above_lane) <= self.limits.shared {
+        let above_reserve = wants.saturating_sub(self.limits.reserve);
+        if above_reserve == 0 || others.saturating_add(above_reserve) <= self.limits.shared {
             self.grant(holder, wants);
         }
     }
@@ -434,13 +434,14 @@ impl Ledger {
     fn of_sender(&self, sender: &Arc<str>) -> u64 {
         let charge = self.senders[sender].charge;
         let holder = self.holder.map(|holder| self.link(holder));
-        let in_lane = holder.filter(|holder| holder.sender == *sender);
-        charge.saturating_sub(in_lane.map_or(0, |holder| holder.charge.min(self.limits.lane)))
+        let in_reserve = holder.filter(|holder| holder.sender == *sender);
+        charge.saturating_sub(in_reserve.map_or(0, |holder| holder.charge.min(self.limits.reserve)))
     }
 
     fn shared_used(&self) -> u64 {
         let of_holder = self.holder.map_or(0, |holder| self.link(holder).charge);
-        self.used().saturating_sub(of_holder.min(self.limits.lane))
+        self.used()
+            .saturating_sub(of_holder.min(self.limits.reserve))
     }
 
     fn grant(&mut self, id: u64, charge: u64) {

@@ -1,5 +1,5 @@
-//! Whether a link makes progress: a driver that turns in vain, and a frame that comes slowly while
-//! others wait for the memory that it holds.
+//! Checks of a link's progress. One finds a driver that runs without any effect; the other finds a peer that sends a
+//! frame slowly while others wait for the memory that the frame holds.
 
 use std::time::{Duration, Instant};
 
@@ -10,14 +10,14 @@ ackline_core::options! {
     #[derive(Debug, Clone, Copy, PartialEq)]
     pub struct Fairness {
         options {
-            /// The part of the memory, and of the spool's budget, that one sender (an address, or a certificate's subject) may
-            /// have while there are others.
+            /// The largest part of the memory, and of the spool's budget, that one sender (an address, or the
+            /// subject of a certificate) may have while there are other senders.
             max_sender_share: f64 = 0.5, fraction(), RECEIVE;
-            /// Bytes a second that a sender must keep up over a frame or window that holds memory, and over each five
-            /// seconds of it, while others wait for memory.
+            /// Bytes a second that a sender must send of a frame or window that holds memory, over the whole
+            /// of it and over each five seconds, while others wait for memory. A slower one is ended.
             min_rate: u64 = 1_024, bytes(1..=u64::MAX), RECEIVE;
-            /// How long such a frame or window may take as a whole, while others wait for memory. It must come evenly: as
-            /// much of it in each five seconds as is due in them.
+            /// Time that a sender may take for one whole frame or window while others wait for memory. Its
+            /// bytes must also come evenly: in each five seconds as many as are due in them.
             frame_timeout: Option<Duration> = Some(Duration::from_secs(60)), time(), RECEIVE;
         }
     }

@@ -184,7 +184,7 @@ impl Writer {
         let come = with_half!(self, stream => come(stream));
         let mut reset = PollFlags::ERR;
         if matches!(*self.half, Half::Tcp(_)) {
-            // Until both directions are ended or reset, one is left.
+            // TCP reports a hangup when both directions have ended, or after a reset.
             reset |= PollFlags::HUP;
         }
         left.is_ok_and(|left| left == 0) && come.is_ok_and(|come| !come.intersects(reset))

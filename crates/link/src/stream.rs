@@ -91,7 +91,7 @@ impl Stream {
         }
     }
 
-    /// The socket beneath, to ask how far the peer is.
+    /// The socket below TLS, to ask how many bytes the peer has taken.
     pub(crate) fn socket(&self) -> Writer {
         let raw = match &self.layer {
             Layer::Plain(raw) => raw,
@@ -134,8 +134,8 @@ const KEEPALIVE: Duration = Duration::from_secs(60);
 /// allocated until bytes are there.
 const AHEAD_BYTES: usize = 16 * 1024;
 
-/// The same where data flows: two records. Bytes that are not taken at once are kept, so a session
-/// may also hold this much beside its own buffers.
+/// The bytes that are read at once while data flows: two records. A session keeps the bytes that are not taken at
+/// once, so it may hold as many again besides its own buffers.
 const FLOWING_BYTES: usize = 32 * 1024;
 
 /// A socket, and the bytes that were read from it ahead.

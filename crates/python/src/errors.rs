@@ -81,9 +81,11 @@ pub(crate) fn usage(code: &str, message: &str) -> PyErr {
     raise("UsageError", message, &[("code", Member::Text(code))])
 }
 
-/// An option does not fit; `given` is its name as the caller wrote it.
+/// An option does not fit; `given` is its name as the caller wrote it. The code is that name, or `url` for an option in
+/// the query of a URL.
 pub(crate) fn option(given: &str, error: &OptionError) -> PyErr {
-    option_as(given, given, error)
+    let code = error.url.as_ref().map_or(given, |_| "url");
+    option_as(code, given, error)
 }
 
 /// The same with a code.

@@ -137,8 +137,13 @@ impl Machine {
         self.lock().machine.reading(now, on);
     }
 
-    fn select(&self, connection: Connection) {
-        self.lock().machine.select(connection.0);
+    fn select(&self, connection: Connection) -> PyResult<()> {
+        let Connection(number) = connection;
+        if self.lock().machine.select(number) {
+            return Ok(());
+        }
+        let text = format!("connection is {number}; this machine has one connection, 1");
+        Err(errors::usage("connection", &text))
     }
 
     #[getter]

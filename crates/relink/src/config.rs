@@ -88,11 +88,13 @@ ackline_core::options! {
         options {
             /// Messages of a channel that are sent and not acknowledged as consumed.
             send_window: u32 = 65_536, count(1..=0x7fff_ffff), CONNECT | LISTEN | MACHINE;
-            /// Messages of a channel that have come and are not consumed; a peer that sends one more breaks a limit.
+            /// Messages of a channel that may have come and not be consumed. A peer that sends one more
+            /// breaks this limit and is refused.
             receive_window: u32 = 65_536, count(1..=0xffff_ffff), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
-            /// Consumed messages of a channel that are acknowledged at once.
+            /// Consumed messages of a channel after which an acknowledgement is sent at once.
             ack_window: u32 = 16_384, count(1..=0xffff_ffff), CONNECT | LISTEN | MACHINE;
-            /// How long fewer of them wait for more; 0 acknowledges each at once.
+            /// Longest time that an acknowledgement of fewer consumed messages waits for more; 0 acknowledges
+            /// each message at once.
             ack_delay: Duration = Duration::from_millis(100), time().or_zero(), CONNECT | LISTEN | MACHINE;
             /// Silence after which a ping goes out.
             ping_after: Option<Duration> = Some(Duration::from_secs(11)), time(), CONNECT | LISTEN | RECEIVE | URL | MACHINE;

@@ -20,8 +20,8 @@ ackline_core::options! {
             max_part_bytes: u64 = GIB, bytes(1..=u64::MAX), CONNECT | LISTEN | RECEIVE | URL | MACHINE | DECODE;
             /// Bytes of a message.
             max_message_bytes: u64 = GIB, bytes(1..=u64::MAX), CONNECT | LISTEN | RECEIVE | URL | MACHINE | DECODE;
-            /// Bytes of a message with 64 more, times its channels. A message for one channel is bound by
-            /// max_message_bytes alone.
+            /// Memory that one message to several channels may take: its bytes and 64 more, times the number
+            /// of channels. A message to one channel is bound by max_message_bytes alone.
             max_multicast_bytes: u64 = 64 << 20, bytes(1..=u64::MAX), CONNECT | LISTEN | RECEIVE | URL | MACHINE | DECODE;
         }
         fields {

@@ -27,7 +27,7 @@ pub struct Origin {
 
 /// The peer of a link's last transport, in the words of the process that keeps the link.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Carrier {
+pub struct KeptPeer {
     /// The name of the peer.
     pub name: Arc<str>,
     /// The sender that its limits go by.
@@ -44,7 +44,7 @@ pub enum Record {
     /// The end of a life of a peer's channel: its messages stand below this position of a spool.
     Ended(ChannelId, u64),
     /// The peer that carried the link last.
-    Carried(Carrier),
+    Carried(KeptPeer),
 }
 
 impl Origin {
@@ -83,7 +83,7 @@ impl Origin {
     }
 }
 
-impl Carrier {
+impl KeptPeer {
     /// Appends the record.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(CARRIED_BY);
@@ -187,7 +187,7 @@ impl Record {
                 Change::Established(LinkKey { epoch, link_id })
             }
             SHUTDOWN => Change::Shutdown,
-            CARRIED_BY => return Carrier::decode(input).map(Self::Carried),
+            CARRIED_BY => return KeptPeer::decode(input).map(Self::Carried),
             _ => {
                 let channel = channel(input)?;
                 match kind {
@@ -417,9 +417,9 @@ mod tests {
 
     #[test]
     fn a_peer_and_an_end_come_back_as_they_were_and_a_part_of_one_is_none() {
-        let carrier = |attributes: &[(&str, &str)]| {
+        let peer = |attributes: &[(&str, &str)]| {
             let attributes = attributes.iter();
-            Record::Carried(Carrier {
+            Record::Carried(KeptPeer {
                 name: "[2001:db8::1]:7".into(),
                 sender: "2001:db8::1".into(),
                 attributes: attributes
@@ -428,13 +428,13 @@ mod tests {
             })
         };
         for record in [
-            carrier(&[]),
-            carrier(&[("proxy", "192.0.2.1"), ("ü", "")]),
+            peer(&[]),
+            peer(&[("proxy", "192.0.2.1"), ("ü", "")]),
             Record::Ended(ChannelId::from(&[1, 2]), u64::MAX),
         ] {
             let mut bytes = Vec::new();
             match &record {
-                Record::Carried(carrier) => carrier.encode(&mut bytes),
+                Record::Carried(peer) => peer.encode(&mut bytes),
                 Record::Ended(channel, position) => encode_end(channel, *position, &mut bytes),
                 Record::Change(_) => unreachable!(),
             }

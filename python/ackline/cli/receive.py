@@ -135,8 +135,6 @@ def receive(
             has_quarantine=on_invalid == "quarantine",
         )
     )
-    if discard:
-        sys.stderr.write("ackline: --discard: EVENTS ARE ACKNOWLEDGED AND THROWN AWAY\n")
     directory = None if spool is None else Path(spool)
     places = (urls or [], connect or [])
     sys.exit(_run(places, directory, given, as_json=as_json))
@@ -166,6 +164,8 @@ def _run(
     except AcklineError as error:
         code = getattr(error, "code", None)
         fail(f"{code}: {error}" if code else error, FAILED)
+    if spool is None:
+        sys.stderr.write("ackline: --discard: EVENTS ARE ACKNOWLEDGED AND THROWN AWAY\n")
     show: _Show = _JsonLines() if as_json else LiveLine(is_kept=spool is not None)
     ended = threading.Event()
     thread = threading.Thread(target=_show_lines, args=(receiver, show, ended), daemon=True)

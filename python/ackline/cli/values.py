@@ -76,6 +76,8 @@ def as_written(error: UsageError, names: Collection[str] = ()) -> str:
     """
     text = str(error)
     if error.option is not None:
+        if not text.startswith(error.option):
+            return text
         text = option_of(error.option) + text.removeprefix(error.option)
     elif (name := text.partition(" ")[0]) in names:
         text = option_of(name) + text.removeprefix(name)

@@ -81,7 +81,7 @@ class Embedded:
     def _as_written(self, error: UsageError) -> str:
         """Returns an error's text with the receiver's options as the query writes them."""
         text = str(error)
-        if error.option is None or error.option in _NAMED:
+        if error.option is None or error.option in _NAMED or not text.startswith(error.option):
             return text
         if error.other is not None:
             text = text.removesuffix(error.other) + f"receiver.{error.other}"

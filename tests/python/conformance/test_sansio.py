@@ -434,3 +434,12 @@ def test_the_range_of_a_described_number_is_taken(protocol, role):
                 Machine(protocol, role, **{name: number})
             with pytest.raises(UsageError, match=f"{name} is .*; it is a whole number from"):
                 Machine(protocol, role, **{name: option["most"] + 1})
+
+
+@pytest.mark.parametrize(("protocol", "role"), [one for one in ROLES if one[0] != "relink"])
+def test_a_machine_with_one_connection_refuses_another_number(protocol, role):
+    machine = Machine(protocol, role)
+    machine.select(1)
+    for number in (0, 2, 9):
+        with pytest.raises(UsageError, match=f"connection is {number}"):
+            machine.select(number)

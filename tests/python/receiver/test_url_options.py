@@ -87,11 +87,38 @@ def test_a_link_takes_options_of_its_url_at_both_ends():
     ],
 )
 def test_a_wrong_option_of_a_url_is_named_before_anything_listens(url, says):
-    with pytest.raises(UsageError, match=says):
+    with pytest.raises(UsageError, match=says) as caught:
         Receiver([url], discard=True)
+    assert caught.value.option in {says.partition(" ")[0], None}
     run = ackline("receive", url, "--discard")
     assert run.returncode == 2
-    assert "ackline: " in run.stderr
+    assert run.stderr.startswith("ackline: ")
+    assert "THROWN AWAY" not in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("call", "url"),
+    [
+        (lumberjack.listen, f"lumberjack://{NEAR}?max_pairs=0"),
+        (bpmux.listen, f"bpmux://{NEAR}?max_requests=0"),
+        (bpmux.connect, "bpmux://127.0.0.1:1?max_requests=0"),
+        (relink.listen, f"relink://{NEAR}/n?max_links=0"),
+        (relink.connect, "relink://127.0.0.1:1/n?max_channels=0"),
+    ],
+)
+def test_an_error_of_an_option_in_a_url_names_both(call, url):
+    place, _, query = url.partition("?")
+    option = query.partition("=")[0]
+    with pytest.raises(UsageError) as caught:
+        call(url)
+    assert (caught.value.code, caught.value.option) == ("url", option)
+    assert str(caught.value).startswith(f'"{place}": {option} is 0; it is a whole number from 1 to')
+
+
+def test_the_command_line_names_an_option_of_a_url_as_the_url_does():
+    run = ackline("receive", f"lumberjack://{NEAR}?max_pairs=0", "--discard")
+    text = f'ackline: "lumberjack://{NEAR}": max_pairs is 0; it is a whole number from 1 to 4294967295'
+    assert run.stderr.splitlines() == [text]
 
 
 def test_urls_of_one_address_have_the_same_options(tmp_path):

@@ -15,7 +15,7 @@ ackline_core::options! {
     #[derive(Debug, Clone)]
     pub struct ConnectOptions {
         options {
-            /// Time to connect, with the handshake of TLS.
+            /// Time for one attempt to connect, including the handshake of TLS.
             connect_timeout: Duration = Duration::from_secs(10), time(), CONNECT;
             /// Bytes of received payload that may be held in memory; above it nothing more is read until some is taken. Open
             /// sinks, streams and requests of the peer may take a further eighth of it.
@@ -75,6 +75,6 @@ impl ListenOptions {
 /// Sets the options in the query of `url`; the URL without them.
 fn taken(url: &str, link: &mut LinkOptions) -> Result<String, Error> {
     let mut own: [&mut dyn Options; 1] = [link];
-    let plain = query::take(url, &mut own).map_err(Error::url)?;
+    let plain = query::take(url, &mut own).map_err(Error::Option)?;
     Ok(plain.url)
 }

@@ -72,9 +72,10 @@ ackline_core::options! {
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct QuarantineOptions {
         options {
-            /// Bytes of the quarantine: above it windows that cannot be read are refused.
+            /// Bytes that the quarantine may take. Once it is full, connections that send windows that cannot
+            /// be read are refused.
             quarantine_budget: u64 = 64 << 20, bytes(1..=u64::MAX), RECEIVE;
-            /// Age at which the quarantine forgets.
+            /// Age at which windows are deleted from the quarantine.
             quarantine_age: Duration = Duration::from_secs(7 * 24 * 3_600), time().or_zero(), RECEIVE;
         }
     }
@@ -88,12 +89,13 @@ ackline_core::options! {
             /// When to acknowledge: durable (on this disk), or committed=NAME (when the query with that consumer has
             /// committed; keepalives until then).
             ack: Ack = Ack::Durable, ACK, RECEIVE;
-            /// With --ack committed=NAME, version 1, which has no keepalive: refuse, or durable.
+            /// What to do with senders of version 1, which has no keepalive, under --ack committed=NAME:
+            /// refuse their connections, or acknowledge once their events are durable.
             v1_ack: V1Ack = V1Ack::Refuse, word::<V1Ack>(), RECEIVE;
             /// Bytes of unacknowledged input in memory, over all connections.
             memory: u64 = 256 << 20, bytes(Budget::LEAST..=u64::MAX), RECEIVE;
-            /// Time that a stop waits until received input is acknowledged; it ends many
-            /// connections one by one over three quarters of it.
+            /// Time that a stop waits until received input is acknowledged. Many connections are ended one by
+            /// one over three quarters of this time.
             drain_timeout: Duration = Duration::from_secs(10), time().or_zero(), RECEIVE;
         }
         groups {

@@ -55,8 +55,8 @@ impl ListenerOptions {
     /// Sets the options of the protocol in the query of `url`; answers the URL without them.
     ///
     /// # Errors
-    /// One does not fit; the text is a sentence.
-    pub fn with_url(&mut self, url: &str) -> Result<String, String> {
+    /// One does not fit.
+    pub fn with_url(&mut self, url: &str) -> Result<String, ackline_core::options::OptionError> {
         query::take(url, &mut [&mut self.reader]).map(|plain| plain.url)
     }
 }
@@ -75,8 +75,9 @@ async fn listen_within(
     mut options: ListenerOptions,
     budget: Budget,
 ) -> io::Result<Listener> {
-    let wrong = |text| io::Error::new(io::ErrorKind::InvalidInput, text);
-    let url = options.with_url(url).map_err(wrong)?;
+    let wrong = |text: String| io::Error::new(io::ErrorKind::InvalidInput, text);
+    let url = options.with_url(url);
+    let url = url.map_err(|error| wrong(error.to_string()))?;
     let timeout = options.acceptor.handshake_timeout;
     let spec = spec(&url, &options.tls, timeout).map_err(wrong)?;
     let reader = within(options.reader, &budget);

@@ -43,8 +43,8 @@ pub(super) fn caught_up(
     Ok((landed, links))
 }
 
-/// The directory of the links of one site in the spool `dir`: by the names that are served there
-/// and not by its address, so that a receiver that is moved to another port finds its links.
+/// The directory for the links of one site in the spool `dir`. It is named by the endpoints that the site serves and not
+/// by its address, so that a receiver that is moved to another port finds its links.
 ///
 /// # Errors
 /// A directory cannot be made or read.
@@ -91,7 +91,7 @@ pub(super) fn connector_dir(
     Ok(parent.join(link_dir(&target)))
 }
 
-/// The directory in the spool's that everything of Relink is in.
+/// The directory for Relink's files within the spool's directory.
 fn parent_of(dir: &Path) -> Result<PathBuf, ReceiverError> {
     let parent = dir.join("relink");
     make_dir(&parent)?;
@@ -112,7 +112,7 @@ struct Site {
     names: BTreeSet<String>,
 }
 
-/// All that a receiver keeps links for.
+/// The addresses at which a receiver listens and to which it connects: each has links of its own.
 #[derive(Debug, Default)]
 struct Sites {
     listening: Vec<Site>,
@@ -149,7 +149,7 @@ impl Sites {
         sites
     }
 
-    /// The least of a site's names; where another site has it too, the address beside it.
+    /// The first of a site's names in their order. If another site has that name too, the address follows.
     fn dir_of(&self, at: usize) -> String {
         let name = self.name_of(at);
         let others = self.listening.iter().enumerate();
@@ -171,9 +171,10 @@ impl Sites {
         format!("at-{}", file_name(&format!("{name}@{address}")))
     }
 
-    /// Gives links that stand where nobody here keeps any to the first site that serves them and has none, and
-    /// those of its own address before others: a name was kept by an address alone once, and is kept with its
-    /// address while it has several. Reports the links that no site takes.
+    /// Moves directories of links that no site uses to sites that have none: each goes to the first site that serves
+    /// its endpoints, and a directory that was named by that site's own address goes before others. Earlier versions
+    /// named a directory by the address, and a site's directory is named by both while several sites have one
+    /// name. Reports the links that no site takes.
     fn look(&self, parent: &Path) -> Result<(), ReceiverError> {
         let sites = 0..self.listening.len();
         let own: BTreeSet<String> = sites.clone().map(|at| self.dir_with_address(at)).collect();
@@ -206,7 +207,7 @@ impl Sites {
         Ok(())
     }
 
-    /// Directories with links that no site has, and the endpoints that these are of.
+    /// Directories of links that no site uses, each with the endpoints of its links.
     fn unused(&self, parent: &Path) -> Result<Vec<(String, Vec<String>)>, ReceiverError> {
         let mut used: BTreeSet<String> = self.links_out.iter().cloned().collect();
         used.extend((0..self.listening.len()).map(|at| self.dir_of(at)));

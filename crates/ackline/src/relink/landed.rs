@@ -61,8 +61,8 @@ impl Landed {
         }
         // Every message that was settled by now has been noted for the journal.
         for link in links {
-            let written = link.when(0, |carrier, _| {
-                if carrier.machine().is_journaling() {
+            let written = link.when(0, |host, _| {
+                if host.machine().is_journaling() {
                     return Poll::Pending;
                 }
                 Poll::Ready(())

@@ -1,4 +1,4 @@
-//! Every carrier of a link has the link's machine in it: one carrier lands messages, another keeps them for
+//! Every host of a link has the link's machine in it: one host lands messages, another keeps them for
 //! an application. Code that connects, keeps and journals links needs no more than the machine.
 
 use std::task::Poll;
@@ -42,7 +42,7 @@ pub(crate) trait LinkHost: Connection<Kind = Kind, Event: Send> + Send + 'static
 
 /// Transports of the link so far on which its peer resumed it.
 pub(super) fn resumes(link: &Link<impl LinkHost>) -> u64 {
-    link.call(|carrier, _| carrier.machine().stats().resumes)
+    link.call(|host, _| host.machine().stats().resumes)
 }
 
 /// Ready once it is so.

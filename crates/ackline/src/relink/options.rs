@@ -29,9 +29,9 @@ ackline_core::options! {
             timeout: Option<Duration> = None, time().or_zero(), CONNECT;
             /// Time for the handshake of the protocol.
             handshake_timeout: Duration = HANDSHAKE_TIMEOUT, time(), CONNECT;
-            /// Connections in a row that may end soon, with nothing received and nothing acknowledged, before this side gives
-            /// the link up. It is lost then; the listener may refuse a message, such as one above
-            /// its limits, and the protocol has no packet that says so.
+            /// Connections in a row that may end soon, with nothing received and nothing acknowledged, before
+            /// this side gives up the link as lost. This happens when the listener refuses a message, for
+            /// example one above its limits: the protocol has no packet to say so.
             stuck_after: Option<u32> = None, count(1..=0xffff_ffff), CONNECT;
             /// Asks the listener for its limits, and for the reason of an *uncommitted*. An Ackline of this version tells them,
             /// see [`Link::told`](super::Link::told); any other listener ignores the wish.
@@ -107,7 +107,7 @@ impl ConnectOptions {
     /// As [`connect`](super::connect), for the URL and the options.
     pub fn with_url(&mut self, url: &str) -> Result<String, Error> {
         let mut own: [&mut dyn Options; 2] = [&mut self.link, &mut self.reconnect];
-        let plain = query::take(url, &mut own).map_err(Error::url)?;
+        let plain = query::take(url, &mut own).map_err(Error::Option)?;
         self.check_ranges()?;
         Ok(plain.url)
     }
@@ -118,7 +118,7 @@ impl ListenOptions {
     /// answers the URL without those options.
     pub(super) fn with_url(&mut self, url: &str) -> Result<String, Error> {
         let mut own: [&mut dyn Options; 2] = [&mut self.link, &mut self.keep];
-        let plain = query::take(url, &mut own).map_err(Error::url)?;
+        let plain = query::take(url, &mut own).map_err(Error::Option)?;
         self.check_ranges()?;
         Ok(plain.url)
     }

@@ -220,11 +220,11 @@ impl<M: LinkHost> LinkRegistry<M> {
         };
         // Under the book's lock: a transport that is decided on later begins later.
         let (wants_hints, most_packet) = (taken.wants_hints, self.shared.options.budget.largest());
-        let begin = move |carrier: &mut M, now| {
-            carrier.attach(now, how);
+        let begin = move |host: &mut M, now| {
+            host.attach(now, how);
             if wants_hints {
-                let limits = carrier.limits(most_packet);
-                carrier.machine_mut().tell_hints(&limits);
+                let limits = host.limits(most_packet);
+                host.machine_mut().tell_hints(&limits);
             }
         };
         let driving = link.attach(driven.io, driven.leftover, begin);
@@ -245,11 +245,11 @@ impl<M: LinkHost> LinkRegistry<M> {
 
     /// Waits until the link has a transport or is over; an orphan is lost in time.
     async fn orphaned(&self, key: LinkKey, link: &Link<M>) {
-        let transports = |carrier: &M| carrier.machine().stats().transports;
-        let before = link.call(|carrier, _| transports(carrier));
+        let transports = |host: &M| host.machine().stats().transports;
+        let before = link.call(|host, _| transports(host));
         // One that came and went meanwhile has a wait of its own.
-        let back = link.when(0, |carrier, _| {
-            ready(carrier.machine().is_attached() || transports(carrier) > before)
+        let back = link.when(0, |host, _| {
+            ready(host.machine().is_attached() || transports(host) > before)
         });
         match timeout(self.shared.options.keep.orphan_after, back).await {
             Ok(Ok(())) => {}
@@ -261,7 +261,7 @@ impl<M: LinkHost> LinkRegistry<M> {
 
     /// The link has ended: for good, or, if it was let go and is kept on disk, for this process.
     fn over(&self, key: LinkKey, link: &Link<M>) {
-        let state = link.call(|carrier, _| carrier.machine().state());
+        let state = link.call(|host, _| host.machine().state());
         let is_final = matches!(state, LinkState::Closed | LinkState::Lost);
         if is_final || self.shared.state.is_none() {
             self.forget(key);
@@ -271,7 +271,7 @@ impl<M: LinkHost> LinkRegistry<M> {
     /// Gives a link up.
     pub(crate) fn lose(&self, key: LinkKey, link: &Link<M>, reason: &str) {
         self.forget(key);
-        link.call(|carrier, now| carrier.lose(now, reason));
+        link.call(|host, now| host.lose(now, reason));
         link.abort();
     }
 
@@ -337,7 +337,7 @@ pub(crate) fn refused(refusal: &Refusal, peer: &PeerInfo) -> Refused {
 
 /// Whether the link has carried no message in this process, and none waits.
 fn is_empty<M: LinkHost>(link: &Link<M>) -> bool {
-    let stats = link.call(|carrier, _| carrier.machine().stats());
+    let stats = link.call(|host, _| host.machine().stats());
     stats.messages_sent == 0 && stats.messages_received == 0
 }
 

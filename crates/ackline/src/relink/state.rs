@@ -131,7 +131,7 @@ impl Journal {
                     Record::Ended(channel, position) => {
                         ends.insert(channel, position);
                     }
-                    Record::Carried(carrier) => carried.read(carrier),
+                    Record::Carried(peer) => carried.read(peer),
                 }
             }
         }
@@ -161,16 +161,14 @@ impl Journal {
     pub(crate) fn keep<M: LinkHost>(self, link: Link<M>) -> JoinHandle<()> {
         tokio::spawn(async move {
             match self.follow(&link).await {
-                Ok(journal)
-                    if journal.is_done(link.call(|carrier, _| carrier.machine().state())) =>
-                {
+                Ok(journal) if journal.is_done(link.call(|host, _| host.machine().state())) => {
                     journal.remove().await;
                 }
                 Ok(_) => {}
                 // A change that cannot be kept is not promised: the link ends in this process.
                 Err(error) => {
                     tracing::error!(code = "relink.state_failed", %error, "the journal of a link cannot be written");
-                    link.call(|carrier, _| carrier.fail(error));
+                    link.call(|host, _| host.fail(error));
                     link.abort();
                 }
             }
@@ -180,7 +178,7 @@ impl Journal {
     /// Writes the link's changes until it is over.
     async fn follow<M: LinkHost>(mut self, link: &Link<M>) -> Result<Self, Error> {
         loop {
-            let mut waiting = pin!(link.when(0, |carrier, _| take(carrier)));
+            let mut waiting = pin!(link.when(0, |host, _| take(host)));
             let in_time = tokio::time::timeout(REST_AFTER, &mut waiting).await;
             let changes = if let Ok(changes) = in_time {
                 changes
@@ -193,9 +191,9 @@ impl Journal {
             };
             self = self.write(changes).await?;
             link.call(LinkHost::journaled);
-            let idle = self.is_over(COMPACT_FROM) && link.call(|carrier, _| is_idle(carrier));
+            let idle = self.is_over(COMPACT_FROM) && link.call(|host, _| is_idle(host));
             if self.is_long(idle) {
-                let changes = link.call(|carrier, _| whole(carrier));
+                let changes = link.call(|host, _| whole(host));
                 self = self.rewrite(changes, idle).await?;
                 link.call(LinkHost::journaled);
             }
@@ -323,8 +321,8 @@ impl Journal {
 }
 
 /// The changes that wait, as many as one write takes.
-fn take(carrier: &mut impl LinkHost) -> Poll<Vec<Change>> {
-    let machine = carrier.machine_mut();
+fn take(host: &mut impl LinkHost) -> Poll<Vec<Change>> {
+    let machine = host.machine_mut();
     let (mut changes, mut bytes) = (Vec::new(), 0_usize);
     while bytes < WRITE_BYTES {
         let Some(change) = machine.poll_journal() else {
@@ -343,16 +341,13 @@ fn take(carrier: &mut impl LinkHost) -> Poll<Vec<Change>> {
 }
 
 /// Whether every message of this side is consumed.
-fn is_idle(carrier: &impl LinkHost) -> bool {
-    carrier
-        .machine()
-        .channels()
-        .all(|(_, waiting)| waiting == 0)
+fn is_idle(host: &impl LinkHost) -> bool {
+    host.machine().channels().all(|(_, waiting)| waiting == 0)
 }
 
 /// All of the link; the changes that wait are in it.
-fn whole(carrier: &mut impl LinkHost) -> Whole {
-    let machine = carrier.machine_mut();
+fn whole(host: &mut impl LinkHost) -> Whole {
+    let machine = host.machine_mut();
     let waiting = std::iter::from_fn(|| machine.poll_journal());
     let ended = waiting.filter(|change| matches!(change, Change::Closed { .. }));
     (ended.collect(), machine.snapshot())

@@ -58,7 +58,8 @@ impl Target {
     /// # Errors
     /// The URL is wrong; the text is a sentence that does not repeat its query.
     pub fn parse(url: &str) -> Result<Self, String> {
-        let query::Plain { url: rest, taken } = query::take(url, &mut [&mut PARAMETERS.clone()])?;
+        let taken = query::take(url, &mut [&mut PARAMETERS.clone()]);
+        let query::Plain { url: rest, taken } = taken.map_err(|error| error.to_string())?;
         let (place, query) = rest.split_once('?').unwrap_or((&rest, ""));
         let (place, name) = split_name(place);
         let wrong = |why: &str| format!("{place:?}: {why}");

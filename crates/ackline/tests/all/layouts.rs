@@ -7,7 +7,7 @@ use ackline::spool::{
     Block, Origin, Promise, ReadOptions, Settle, Spool, SpoolError, Writer, WriterOptions,
 };
 use ackline_bpmux::Target;
-use ackline_bpmux::chunk::{Carrier, Head, encode};
+use ackline_bpmux::chunk::{Head, PayloadRole, encode};
 use ackline_lumberjack::frame::{self, Frame, Version};
 use ackline_relink::frame::{Out, encode_message};
 use ackline_relink::{ChannelId, Payload};
@@ -82,9 +82,9 @@ fn envelope(frames: Vec<Frame>) -> Vec<u8> {
 
 /// A chunk of bpmux with a whole message.
 fn chunk(payload: &[u8]) -> Vec<u8> {
-    let carrier = Carrier::Message(Target::Top);
+    let role = PayloadRole::Message(Target::Top);
     let length = payload.len() as u64;
-    let head = encode(Head::Payload { carrier, length });
+    let head = encode(Head::Payload { role, length });
     [head.as_ref(), payload].concat()
 }
 

@@ -3,7 +3,7 @@
 
 use ackline_core::Reader;
 
-use super::{Carrier, Head, SPECIAL, nibble};
+use super::{Head, PayloadRole, SPECIAL, nibble};
 use crate::{EntityKind, Kind, Target};
 
 /// The head at the front of some bytes.
@@ -119,20 +119,20 @@ impl Form {
         if self.first == SPECIAL {
             return special(self.nibble, id, number);
         }
-        let carrier = match self.nibble {
-            nibble::CANCEL_REQ => Carrier::CancelRequest(id),
-            nibble::CLOSE_RES => Carrier::CloseResponse(id),
-            nibble::CANCEL_STREAM => Carrier::Cancel(Target::Own(id)),
-            nibble::CANCEL_STREAM_PEER => Carrier::Cancel(Target::Peer(id)),
-            nibble::CLOSE_SINK => Carrier::Close(Target::Own(id)),
-            nibble::CLOSE_SINK_PEER => Carrier::Close(Target::Peer(id)),
-            nibble::MSG => Carrier::Message(Target::Own(id)),
-            nibble::MSG_PEER => Carrier::Message(Target::Peer(id)),
-            nibble::REQ => Carrier::Request(id),
-            nibble::RES => Carrier::Response(id),
-            nibble::SINK => Carrier::Open(EntityKind::Sink, id),
-            nibble::STREAM => Carrier::Open(EntityKind::Stream, id),
-            nibble::DUPLEX => Carrier::Open(EntityKind::Duplex, id),
+        let role = match self.nibble {
+            nibble::CANCEL_REQ => PayloadRole::CancelRequest(id),
+            nibble::CLOSE_RES => PayloadRole::CloseResponse(id),
+            nibble::CANCEL_STREAM => PayloadRole::Cancel(Target::Own(id)),
+            nibble::CANCEL_STREAM_PEER => PayloadRole::Cancel(Target::Peer(id)),
+            nibble::CLOSE_SINK => PayloadRole::Close(Target::Own(id)),
+            nibble::CLOSE_SINK_PEER => PayloadRole::Close(Target::Peer(id)),
+            nibble::MSG => PayloadRole::Message(Target::Own(id)),
+            nibble::MSG_PEER => PayloadRole::Message(Target::Peer(id)),
+            nibble::REQ => PayloadRole::Request(id),
+            nibble::RES => PayloadRole::Response(id),
+            nibble::SINK => PayloadRole::Open(EntityKind::Sink, id),
+            nibble::STREAM => PayloadRole::Open(EntityKind::Stream, id),
+            nibble::DUPLEX => PayloadRole::Open(EntityKind::Duplex, id),
             nibble::CREDIT => {
                 let (target, amount) = (Target::Own(id), number);
                 return Head::Credit { target, amount };
@@ -143,7 +143,7 @@ impl Form {
             }
         };
         Head::Payload {
-            carrier,
+            role,
             length: number,
         }
     }
@@ -151,7 +151,7 @@ impl Form {
 
 /// Returns the head of a special form, whose first width code is 3.
 const fn special(nibble: u8, id: u32, number: u64) -> Head {
-    let carrier = match nibble {
+    let role = match nibble {
         nibble::CANCEL_REQ => return Head::AckCancelRequest(id),
         nibble::CLOSE_RES => return Head::AckCloseResponse(id),
         nibble::CANCEL_STREAM_PEER => return Head::AckClose(Target::Own(id)),
@@ -165,12 +165,12 @@ const fn special(nibble: u8, id: u32, number: u64) -> Head {
             return Head::Credit { target, amount };
         }
         nibble::CREDIT_PEER => return Head::Partial { total: number },
-        nibble::CANCEL_STREAM => Carrier::Cancel(Target::Top),
-        nibble::CLOSE_SINK => Carrier::Close(Target::Top),
-        _ => Carrier::Message(Target::Top),
+        nibble::CANCEL_STREAM => PayloadRole::Cancel(Target::Top),
+        nibble::CLOSE_SINK => PayloadRole::Close(Target::Top),
+        _ => PayloadRole::Message(Target::Top),
     };
     Head::Payload {
-        carrier,
+        role,
         length: number,
     }
 }

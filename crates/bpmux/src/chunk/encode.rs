@@ -1,6 +1,6 @@
 //! From heads to bytes, in the narrowest form.
 
-use super::{Carrier, Head, MAX_HEAD, SPECIAL, nibble};
+use super::{Head, MAX_HEAD, PayloadRole, SPECIAL, nibble};
 use crate::{EntityKind, Target};
 
 /// The bytes of a head.
@@ -20,7 +20,7 @@ impl AsRef<[u8]> for Encoded {
 /// entity with the id 0.
 pub fn encode(head: Head) -> Encoded {
     match head {
-        Head::Payload { carrier, length } => payload(carrier, length),
+        Head::Payload { role, length } => payload(role, length),
         Head::Credit { target, amount } => match target {
             Target::Top => top(nibble::CREDIT, amount),
             Target::Own(id) => both(nibble::CREDIT, id, amount),
@@ -45,23 +45,25 @@ pub fn encode(head: Head) -> Encoded {
     }
 }
 
-fn payload(carrier: Carrier, length: u64) -> Encoded {
+fn payload(role: PayloadRole, length: u64) -> Encoded {
     let of = |target, own, peer| match target {
         Target::Top => top(own, length),
         Target::Own(id) => both(own, id, length),
         Target::Peer(id) => both(peer, id, length),
     };
-    match carrier {
-        Carrier::Open(EntityKind::Sink, id) => both(nibble::SINK, id, length),
-        Carrier::Open(EntityKind::Stream, id) => both(nibble::STREAM, id, length),
-        Carrier::Open(EntityKind::Duplex, id) => both(nibble::DUPLEX, id, length),
-        Carrier::Request(id) => both(nibble::REQ, id, length),
-        Carrier::Response(id) => both(nibble::RES, id, length),
-        Carrier::CancelRequest(id) => both(nibble::CANCEL_REQ, id, length),
-        Carrier::CloseResponse(id) => both(nibble::CLOSE_RES, id, length),
-        Carrier::Message(target) => of(target, nibble::MSG, nibble::MSG_PEER),
-        Carrier::Cancel(target) => of(target, nibble::CANCEL_STREAM, nibble::CANCEL_STREAM_PEER),
-        Carrier::Close(target) => of(target, nibble::CLOSE_SINK, nibble::CLOSE_SINK_PEER),
+    match role {
+        PayloadRole::Open(EntityKind::Sink, id) => both(nibble::SINK, id, length),
+        PayloadRole::Open(EntityKind::Stream, id) => both(nibble::STREAM, id, length),
+        PayloadRole::Open(EntityKind::Duplex, id) => both(nibble::DUPLEX, id, length),
+        PayloadRole::Request(id) => both(nibble::REQ, id, length),
+        PayloadRole::Response(id) => both(nibble::RES, id, length),
+        PayloadRole::CancelRequest(id) => both(nibble::CANCEL_REQ, id, length),
+        PayloadRole::CloseResponse(id) => both(nibble::CLOSE_RES, id, length),
+        PayloadRole::Message(target) => of(target, nibble::MSG, nibble::MSG_PEER),
+        PayloadRole::Cancel(target) => {
+            of(target, nibble::CANCEL_STREAM, nibble::CANCEL_STREAM_PEER)
+        }
+        PayloadRole::Close(target) => of(target, nibble::CLOSE_SINK, nibble::CLOSE_SINK_PEER),
     }
 }
 

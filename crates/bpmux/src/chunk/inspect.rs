@@ -3,7 +3,7 @@
 use ackline_core::{Inspect, Inspected, LimitHit, Spans, Value};
 use bytes::BytesMut;
 
-use super::{Carrier, Decoded, Head, decode};
+use super::{Decoded, Head, PayloadRole, decode};
 use crate::{EntityKind, Kind, Limits, Target};
 
 /// Reads the chunks that one side sent. Members have the names of the conformance vectors.
@@ -90,10 +90,10 @@ fn id_bytes(head: Head, bytes: &[u8], len: usize) -> usize {
     let width = |code: u8| 1_usize << (code & 3);
     match head {
         Head::Payload {
-            carrier:
-                Carrier::Message(Target::Top)
-                | Carrier::Cancel(Target::Top)
-                | Carrier::Close(Target::Top),
+            role:
+                PayloadRole::Message(Target::Top)
+                | PayloadRole::Cancel(Target::Top)
+                | PayloadRole::Close(Target::Top),
             ..
         }
         | Head::Credit {
@@ -126,8 +126,8 @@ fn named(head: Head) -> (&'static str, Option<(&'static str, Target)>) {
         _ => own,
     };
     match head {
-        Head::Payload { carrier, .. } => {
-            let (name, member, target) = carried(carrier);
+        Head::Payload { role, .. } => {
+            let (name, member, target) = carried(role);
             (name, Some((member, target)))
         }
         Head::Credit { target, .. } => (
@@ -151,25 +151,25 @@ fn named(head: Head) -> (&'static str, Option<(&'static str, Target)>) {
     }
 }
 
-fn carried(carrier: Carrier) -> (&'static str, &'static str, Target) {
+fn carried(role: PayloadRole) -> (&'static str, &'static str, Target) {
     let by = |target: Target, own: &'static str, peer: &'static str| match target {
         Target::Peer(_) => peer,
         _ => own,
     };
-    match carrier {
-        Carrier::Open(EntityKind::Sink, id) => ("sink", "id", Target::Own(id)),
-        Carrier::Open(EntityKind::Stream, id) => ("stream", "id", Target::Own(id)),
-        Carrier::Open(EntityKind::Duplex, id) => ("duplex", "id", Target::Own(id)),
-        Carrier::Message(target) => (by(target, "msg", "msg_peer"), "sink", target),
-        Carrier::Request(id) => ("req", "id", Target::Own(id)),
-        Carrier::Response(id) => ("res", "req", Target::Peer(id)),
-        Carrier::CancelRequest(id) => ("cancel_req", "req", Target::Own(id)),
-        Carrier::CloseResponse(id) => ("close_res", "req", Target::Peer(id)),
-        Carrier::Cancel(target) => (
+    match role {
+        PayloadRole::Open(EntityKind::Sink, id) => ("sink", "id", Target::Own(id)),
+        PayloadRole::Open(EntityKind::Stream, id) => ("stream", "id", Target::Own(id)),
+        PayloadRole::Open(EntityKind::Duplex, id) => ("duplex", "id", Target::Own(id)),
+        PayloadRole::Message(target) => (by(target, "msg", "msg_peer"), "sink", target),
+        PayloadRole::Request(id) => ("req", "id", Target::Own(id)),
+        PayloadRole::Response(id) => ("res", "req", Target::Peer(id)),
+        PayloadRole::CancelRequest(id) => ("cancel_req", "req", Target::Own(id)),
+        PayloadRole::CloseResponse(id) => ("close_res", "req", Target::Peer(id)),
+        PayloadRole::Cancel(target) => (
             by(target, "cancel_stream", "cancel_stream_peer"),
             "stream",
             target,
         ),
-        Carrier::Close(target) => (by(target, "close_sink", "close_sink_peer"), "sink", target),
+        PayloadRole::Close(target) => (by(target, "close_sink", "close_sink_peer"), "sink", target),
     }
 }

@@ -1,16 +1,16 @@
 //! Messages as they are kept: each is one chunk, that of a whole message of the top-level, on whatever entity and in how
 //! many parts it came.
 
-use super::{Carrier, Decoded, Encoded, Head, decode, encode};
+use super::{Decoded, Encoded, Head, PayloadRole, decode, encode};
 use crate::Target;
 
-const MESSAGE: Carrier = Carrier::Message(Target::Top);
+const MESSAGE: PayloadRole = PayloadRole::Message(Target::Top);
 
 /// The head of a message of so many bytes.
 pub fn stored_head(bytes: usize) -> Encoded {
     let length = u64::try_from(bytes).unwrap_or(u64::MAX);
     encode(Head::Payload {
-        carrier: MESSAGE,
+        role: MESSAGE,
         length,
     })
 }
@@ -26,7 +26,7 @@ pub fn split_stored(body: &[u8], row: u32, announced: u32) -> Result<(&[u8], &[u
         Decoded::Whole {
             head:
                 Head::Payload {
-                    carrier: MESSAGE,
+                    role: MESSAGE,
                     length,
                 },
             len,

@@ -19,7 +19,7 @@ use super::assembly::Assembly;
 use super::entity::Reader;
 use super::tables::Partial;
 use super::window::{Window, payer};
-use crate::chunk::Carrier;
+use crate::chunk::PayloadRole;
 use crate::{Config, CreditPolicy, Target};
 
 /// Payloads of the largest size that may wait on the top-level for their ends. This end begins four at once
@@ -49,9 +49,9 @@ pub(super) struct Budget {
     /// Bytes of payloads that are set aside.
     set_aside: u64,
     /// Payloads that wait for their bytes; some may have ended.
-    waiting: VecDeque<Carrier>,
+    waiting: VecDeque<PayloadRole>,
     /// Payloads on the top-level that wait until its reader has caught up.
-    parked: VecDeque<Carrier>,
+    parked: VecDeque<PayloadRole>,
 }
 
 /// The decision on a payload that waits for its bytes.
@@ -157,7 +157,7 @@ impl Budget {
     /// A payload in parts begins: its bytes are set aside, or it waits for that, if its window is smaller.
     pub(super) fn reserve(
         &mut self,
-        carrier: Carrier,
+        role: PayloadRole,
         assembly: &mut Assembly,
         window: &mut Window,
     ) {
@@ -166,15 +166,15 @@ impl Budget {
         };
         let total = assembly.total();
         // On the top-level others use the window too.
-        if total <= window.size() && payer(carrier) != Target::Top {
+        if total <= window.size() && payer(role) != Target::Top {
             return;
         }
-        if waits_for_reader(carrier, window) {
-            self.park(carrier, window);
+        if waits_for_reader(role, window) {
+            self.park(role, window);
         } else if self.waiting.is_empty() && self.has_room(total, bounds) {
             self.set_bytes_aside(assembly, window);
         } else {
-            self.waiting.push_back(carrier);
+            self.waiting.push_back(role);
         }
     }
 
@@ -196,21 +196,21 @@ impl Budget {
     }
 
     /// A payload has to wait until the reader has caught up.
-    fn park(&mut self, carrier: Carrier, window: &mut Window) {
-        if payer(carrier) == Target::Top {
-            self.parked.push_back(carrier);
+    fn park(&mut self, role: PayloadRole, window: &mut Window) {
+        if payer(role) == Target::Top {
+            self.parked.push_back(role);
         } else {
             window.park();
         }
     }
 
     /// The reader of a message has caught up: the message waits for its bytes.
-    pub(super) fn unpark(&mut self, carrier: Carrier) {
-        self.waiting.push_back(carrier);
+    pub(super) fn unpark(&mut self, role: PayloadRole) {
+        self.waiting.push_back(role);
     }
 
     /// Returns the next payload that waits for its bytes, if its reader has caught up.
-    pub(super) fn next_waiting(&mut self, top: &Window) -> Option<Carrier> {
+    pub(super) fn next_waiting(&mut self, top: &Window) -> Option<PayloadRole> {
         if self.waiting.is_empty()
             && !top.is_behind()
             && let Some(next) = self.parked.pop_front()
@@ -226,7 +226,7 @@ impl Budget {
     }
 
     /// Sets bytes aside for the next payload that waits, if there is room.
-    pub(super) fn admit(&mut self, carrier: Carrier, partial: Partial<'_>) -> Admission {
+    pub(super) fn admit(&mut self, role: PayloadRole, partial: Partial<'_>) -> Admission {
         let Partial { assembly, window } = partial;
         let Some(bounds) = self.bounds else {
             return Admission::Full;
@@ -235,9 +235,9 @@ impl Budget {
             self.drop_next();
             return Admission::Passed;
         }
-        if waits_for_reader(carrier, window) {
+        if waits_for_reader(role, window) {
             self.drop_next();
-            self.park(carrier, window);
+            self.park(role, window);
             return Admission::Passed;
         }
         if !self.has_room(assembly.total(), bounds) {
@@ -259,7 +259,10 @@ impl Budget {
 
 /// Whether a payload waits until its reader has caught up. An answer does not: it was asked for, and its reader may take
 /// nothing else before it has come.
-const fn waits_for_reader(carrier: Carrier, window: &Window) -> bool {
-    let is_answer = matches!(carrier, Carrier::Response(_) | Carrier::CloseResponse(_));
+const fn waits_for_reader(role: PayloadRole, window: &Window) -> bool {
+    let is_answer = matches!(
+        role,
+        PayloadRole::Response(_) | PayloadRole::CloseResponse(_)
+    );
     window.is_behind() && !is_answer
 }

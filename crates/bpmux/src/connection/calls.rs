@@ -8,7 +8,7 @@ use super::Connection;
 use super::entity::{Entity, OwnEnd, Reader, Writer};
 use super::outgoing::Waiting;
 use super::turns::Turn;
-use crate::chunk::{Carrier, Head};
+use crate::chunk::{Head, PayloadRole};
 use crate::{EntityKind, Target, refusal};
 
 impl Connection {
@@ -20,7 +20,7 @@ impl Connection {
     pub fn open(&mut self, kind: EntityKind, id: u32, payload: Bytes) -> Result<(), UsageError> {
         self.may_open()?;
         self.tables.entities.insert_own(kind, id)?;
-        self.submit(Carrier::Open(kind, id), payload);
+        self.submit(PayloadRole::Open(kind, id), payload);
         Ok(())
     }
 
@@ -159,7 +159,7 @@ impl Connection {
             writer.close = Some(payload);
             self.stats.waits_more(bytes);
         } else {
-            self.submit(Carrier::Close(target), payload);
+            self.submit(PayloadRole::Close(target), payload);
         }
         self.give_room(target);
         Ok(())
@@ -176,7 +176,7 @@ impl Connection {
             return Err(refusal::ALREADY_ENDED);
         }
         reader.own_end = OwnEnd::Waiting;
-        self.submit(Carrier::Cancel(target), payload);
+        self.submit(PayloadRole::Cancel(target), payload);
         Ok(())
     }
 
@@ -217,7 +217,7 @@ impl Connection {
     pub fn request(&mut self, id: u32, payload: Bytes) -> Result<(), UsageError> {
         self.may_open()?;
         self.tables.requests.insert_own(id)?;
-        self.submit(Carrier::Request(id), payload);
+        self.submit(PayloadRole::Request(id), payload);
         Ok(())
     }
 
@@ -235,14 +235,14 @@ impl Connection {
         }
         request.own_end = OwnEnd::Waiting;
         if !request.sent
-            && let Some(dropped) = self.drop_job(Carrier::Request(id))
+            && let Some(dropped) = self.drop_job(PayloadRole::Request(id))
             && !dropped.was_begun
         {
             self.forget_own_request(id);
             self.close_top_if_due();
             return Ok(());
         }
-        self.submit(Carrier::CancelRequest(id), payload);
+        self.submit(PayloadRole::CancelRequest(id), payload);
         self.close_top_if_due();
         Ok(())
     }
@@ -270,7 +270,7 @@ impl Connection {
     pub fn respond(&mut self, id: u32, payload: Bytes) -> Result<(), UsageError> {
         self.is_usable()?;
         self.tables.requests.unanswered(id)?.responded = true;
-        self.submit(Carrier::Response(id), payload);
+        self.submit(PayloadRole::Response(id), payload);
         Ok(())
     }
 
@@ -281,7 +281,7 @@ impl Connection {
     pub fn close_response(&mut self, id: u32, payload: Bytes) -> Result<(), UsageError> {
         self.is_usable()?;
         self.tables.requests.unanswered(id)?.own_end = OwnEnd::Waiting;
-        self.submit(Carrier::CloseResponse(id), payload);
+        self.submit(PayloadRole::CloseResponse(id), payload);
         Ok(())
     }
 

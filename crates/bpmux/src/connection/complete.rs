@@ -7,23 +7,23 @@ use bytes::Bytes;
 
 use super::Connection;
 use super::entity::{OwnEnd, PeerEnd, Status};
-use crate::chunk::{Carrier, Head};
+use crate::chunk::{Head, PayloadRole};
 use crate::connection::Event;
 use crate::error::Subject;
 use crate::{EntityKind, Kind, Target, refusal};
 
 impl Connection {
     /// A payload has come whole; it had so many bytes.
-    pub(super) fn complete(&mut self, carrier: Carrier, payload: Payload, bytes: u64) {
-        match carrier {
-            Carrier::Open(kind, id) => self.opened(kind, id, payload, bytes),
-            Carrier::Message(target) => self.message(target, payload, bytes),
-            Carrier::Request(id) => self.requested(id, payload, bytes),
-            Carrier::Response(id) => self.responded(id, payload, bytes),
-            Carrier::CancelRequest(id) => self.request_cancelled(id, payload, bytes),
-            Carrier::CloseResponse(id) => self.response_closed(id, payload),
-            Carrier::Cancel(target) => self.cancelled(target, payload, bytes),
-            Carrier::Close(target) => self.closed(target, payload, bytes),
+    pub(super) fn complete(&mut self, role: PayloadRole, payload: Payload, bytes: u64) {
+        match role {
+            PayloadRole::Open(kind, id) => self.opened(kind, id, payload, bytes),
+            PayloadRole::Message(target) => self.message(target, payload, bytes),
+            PayloadRole::Request(id) => self.requested(id, payload, bytes),
+            PayloadRole::Response(id) => self.responded(id, payload, bytes),
+            PayloadRole::CancelRequest(id) => self.request_cancelled(id, payload, bytes),
+            PayloadRole::CloseResponse(id) => self.response_closed(id, payload),
+            PayloadRole::Cancel(target) => self.cancelled(target, payload, bytes),
+            PayloadRole::Close(target) => self.closed(target, payload, bytes),
         }
     }
 
@@ -42,17 +42,17 @@ impl Connection {
         self.consumed(Target::Top, bytes);
         if let Some(reader) = self.tables.entities.reader(target) {
             reader.own_end = OwnEnd::Sent;
-            self.end(Carrier::Cancel(target));
+            self.end(PayloadRole::Cancel(target));
         }
         if let Some(writer) = self.tables.entities.writer(target) {
             writer.own_end = OwnEnd::Sent;
-            self.end(Carrier::Close(target));
+            self.end(PayloadRole::Close(target));
         }
     }
 
     /// Ends something with an empty payload, which costs no credit.
-    fn end(&mut self, carrier: Carrier) {
-        self.control.push_payload(carrier, Bytes::new());
+    fn end(&mut self, role: PayloadRole) {
+        self.control.push_payload(role, Bytes::new());
     }
 
     fn message(&mut self, target: Target, payload: Payload, bytes: u64) {
@@ -69,7 +69,7 @@ impl Connection {
         self.tables.requests.complete(id, is_refused);
         if is_refused {
             self.consumed(Target::Top, bytes);
-            self.end(Carrier::CloseResponse(id));
+            self.end(PayloadRole::CloseResponse(id));
         } else {
             self.events.push(Event::Request { id, payload });
         }
@@ -86,7 +86,7 @@ impl Connection {
             self.finish();
             return;
         }
-        self.drop_job(Carrier::CancelRequest(id));
+        self.drop_job(PayloadRole::CancelRequest(id));
         self.forget_own_request(id);
         self.events.push(Event::Response { id, payload });
         self.finish();
@@ -104,8 +104,8 @@ impl Connection {
         request.cancelled = true;
         if request.own_end != OwnEnd::Sent {
             // A response or close that is not sent whole is void (R-BPMUX-V7).
-            self.drop_job(Carrier::Response(id));
-            self.drop_job(Carrier::CloseResponse(id));
+            self.drop_job(PayloadRole::Response(id));
+            self.drop_job(PayloadRole::CloseResponse(id));
             self.forget_peer_request(id);
         }
         if is_known {
@@ -121,7 +121,7 @@ impl Connection {
         if let Some(request) = self.tables.requests.own.get_mut(&id) {
             request.peer_end = PeerEnd::Done;
             if request.own_end != OwnEnd::Sent {
-                self.drop_job(Carrier::CancelRequest(id));
+                self.drop_job(PayloadRole::CancelRequest(id));
                 self.forget_own_request(id);
             }
         }
@@ -137,7 +137,7 @@ impl Connection {
         let may_wait = !writer.has_sent_close();
         self.stats.waits_less(dropped);
         if may_wait {
-            self.drop_job(Carrier::Close(target));
+            self.drop_job(PayloadRole::Close(target));
         }
         if target == Target::Top {
             self.drop_openings();
@@ -158,11 +158,11 @@ impl Connection {
 
     /// The peer has cancelled the top-level: entities and requests that wait to begin never will (R-BPMUX-V10).
     fn drop_openings(&mut self) {
-        for carrier in self.jobs.openings() {
-            self.drop_job(carrier);
-            match carrier {
-                Carrier::Open(_, id) => self.forget(Target::Own(id)),
-                Carrier::Request(id) => self.forget_own_request(id),
+        for role in self.jobs.openings() {
+            self.drop_job(role);
+            match role {
+                PayloadRole::Open(_, id) => self.forget(Target::Own(id)),
+                PayloadRole::Request(id) => self.forget_own_request(id),
                 _ => {}
             }
         }
@@ -183,7 +183,7 @@ impl Connection {
             PeerEnd::Done
         };
         if reader.close(end, is_top) {
-            self.drop_job(Carrier::Cancel(target));
+            self.drop_job(PayloadRole::Cancel(target));
         }
         if !is_top {
             self.end_window(target);
@@ -244,7 +244,7 @@ impl Connection {
         };
         writer.own_end = OwnEnd::Acknowledged;
         // A cancel of the peer's that is half received is void (R-BPMUX-V7).
-        self.void(Carrier::Cancel(target));
+        self.void(PayloadRole::Cancel(target));
         if !self.tables.entities.is_refused(target) {
             self.events.push(Event::CloseAcknowledged { target });
         }
@@ -262,7 +262,7 @@ impl Connection {
         if let Some(message) = reader.message.take() {
             self.drop_assembly(target, &message);
         }
-        self.void(Carrier::Close(target));
+        self.void(PayloadRole::Close(target));
         if !self.tables.entities.is_refused(target) {
             self.events.push(Event::CancelAcknowledged { target });
         }
@@ -288,7 +288,7 @@ impl Connection {
         };
         let is_refused = request.status == Status::Refused;
         self.forget_peer_request(id);
-        self.void(Carrier::CancelRequest(id));
+        self.void(PayloadRole::CancelRequest(id));
         if !is_refused {
             self.events.push(Event::ResponseCloseAcknowledged { id });
         }

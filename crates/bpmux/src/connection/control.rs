@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::outgoing::{Waiting, put};
 use super::wide;
 use crate::Target;
-use crate::chunk::{Carrier, Head};
+use crate::chunk::{Head, PayloadRole};
 
 /// Answers that one call of `receive` queues at the most: each takes many times the byte or two that the peer spends on
 /// its cause, and is granted before.
@@ -26,7 +26,7 @@ enum Queued {
     /// A chunk without payload that the peer has caused.
     Answer(Head),
     /// A whole payload whose credit is taken.
-    Whole(Carrier, Bytes),
+    Whole(PayloadRole, Bytes),
 }
 
 /// The control queue of a connection.
@@ -67,9 +67,9 @@ impl ControlQueue {
     }
 
     /// Queues a whole payload whose credit is taken, or which costs none.
-    pub(super) fn push_payload(&mut self, carrier: Carrier, payload: Bytes) {
+    pub(super) fn push_payload(&mut self, role: PayloadRole, payload: Bytes) {
         self.bytes = self.bytes.saturating_add(payload.len());
-        self.chunks.push_back(Queued::Whole(carrier, payload));
+        self.chunks.push_back(Queued::Whole(role, payload));
     }
 
     /// Queues the announcement of a half's credit.
@@ -122,10 +122,10 @@ impl ControlQueue {
                     self.owed = self.owed.saturating_sub(1);
                     put(out, head);
                 }
-                Queued::Whole(carrier, payload) => {
+                Queued::Whole(role, payload) => {
                     let length = wide(&payload);
                     self.bytes = self.bytes.saturating_sub(payload.len());
-                    put(out, Head::Payload { carrier, length });
+                    put(out, Head::Payload { role, length });
                     out.put(payload);
                 }
             }
@@ -161,7 +161,7 @@ mod tests {
         control.announce(Target::Top);
         control.push(Head::PingRequest(1));
         control.answer(Head::AckCancelRequest(2));
-        control.push_payload(Carrier::Response(3), Bytes::from_static(b"four"));
+        control.push_payload(PayloadRole::Response(3), Bytes::from_static(b"four"));
         assert_eq!(control.next_announcement(), None);
         assert_eq!((control.owed(), control.is_empty()), (1, false));
         let waiting = Waiting {
@@ -174,8 +174,8 @@ mod tests {
         assert_eq!(control.encode(&mut out), 4);
         put(&mut expected, Head::PingRequest(1));
         put(&mut expected, Head::AckCancelRequest(2));
-        let carrier = Carrier::Response(3);
-        put(&mut expected, Head::Payload { carrier, length: 4 });
+        let role = PayloadRole::Response(3);
+        put(&mut expected, Head::Payload { role, length: 4 });
         expected.put_slice(b"four");
         assert_eq!(bytes::Buf::chunk(&out), bytes::Buf::chunk(&expected));
         assert_eq!((control.owed(), control.owed_bytes()), (0, 0));

@@ -86,7 +86,7 @@ impl Connection {
         };
         let sum = |one: usize, other: usize| one.saturating_add(other);
         let messages = count(|reader| reader.message.is_some());
-        let incoming = usize::from(self.intake.carrier().is_some());
+        let incoming = usize::from(self.intake.role().is_some());
         TableCounts {
             own_entities: entities.own.len(),
             peer_entities: entities.peer.len(),

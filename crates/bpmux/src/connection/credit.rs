@@ -7,7 +7,7 @@ use super::budget::Admission;
 use super::intake::Incoming;
 use super::window::payer;
 use crate::Target;
-use crate::chunk::Carrier;
+use crate::chunk::PayloadRole;
 
 impl Connection {
     /// A half can be read from now on; before, it has no credit (R-BPM-10).
@@ -37,7 +37,7 @@ impl Connection {
         }
         // The time when the bytes have come, or a little later.
         let now = self.silence.last_byte();
-        let message = Carrier::Message(target);
+        let message = PayloadRole::Message(target);
         let coming = self.intake.total(message).unwrap_or(0);
         let Some(reader) = self.tables.entities.reader(target) else {
             return;
@@ -70,21 +70,20 @@ impl Connection {
     }
 
     /// A payload in parts begins.
-    pub(super) fn reserve(&mut self, carrier: Carrier, total: u64) -> Assembly {
+    pub(super) fn reserve(&mut self, role: PayloadRole, total: u64) -> Assembly {
         let mut assembly = Assembly::new(total);
-        if let Some(reader) = self.tables.entities.reader(payer(carrier)) {
-            self.budget
-                .reserve(carrier, &mut assembly, &mut reader.window);
+        if let Some(reader) = self.tables.entities.reader(payer(role)) {
+            self.budget.reserve(role, &mut assembly, &mut reader.window);
         }
         assembly
     }
 
     /// A payload is whole: the bytes that were set aside for it wait to be taken now.
-    pub(super) fn whole(&mut self, carrier: Carrier, assembly: &Assembly) {
+    pub(super) fn whole(&mut self, role: PayloadRole, assembly: &Assembly) {
         if assembly.is_discarded() || !self.budget.is_automatic() {
             return;
         }
-        if let Some(reader) = self.tables.entities.reader(payer(carrier)) {
+        if let Some(reader) = self.tables.entities.reader(payer(role)) {
             let window = &mut reader.window;
             window.add_unread(assembly.total());
             if assembly.reserved == 0 && !assembly.is_settled() {
@@ -92,7 +91,7 @@ impl Connection {
             }
             if window.has_reserved() {
                 // It may have used the credit of a payload that is still to come.
-                self.replenish(payer(carrier));
+                self.replenish(payer(role));
             }
         }
         self.release(assembly.reserved);
@@ -119,19 +118,19 @@ impl Connection {
 
     /// A payload that has begun to come may never come to its end: its credit is settled, that of the bytes to come with
     /// each chunk. Its bytes are dropped, unless it is a close, of which the application may still be told.
-    pub(super) fn give_up(&mut self, carrier: Carrier) {
-        if let Some(mut incoming) = self.intake.take_chunk(carrier) {
+    pub(super) fn give_up(&mut self, role: PayloadRole) {
+        if let Some(mut incoming) = self.intake.take_chunk(role) {
             self.settle(&mut incoming);
             self.intake.begin(incoming);
-        } else if let Some(assembly) = self.tables.take_partial(carrier) {
+        } else if let Some(assembly) = self.tables.take_partial(role) {
             let mut incoming = Incoming {
-                carrier,
+                role,
                 length: 0,
                 rest: 0,
                 assembly,
             };
             self.settle(&mut incoming);
-            self.tables.put_partial(carrier, incoming.assembly);
+            self.tables.put_partial(role, incoming.assembly);
         }
     }
 
@@ -141,11 +140,11 @@ impl Connection {
         if assembly.is_settled() {
             return;
         }
-        let target = payer(incoming.carrier);
+        let target = payer(incoming.role);
         let counted = assembly.received().saturating_add(incoming.rest);
         let reserved = std::mem::take(&mut assembly.reserved);
         assembly.settle();
-        if !matches!(incoming.carrier, Carrier::Close(_)) {
+        if !matches!(incoming.role, PayloadRole::Close(_)) {
             self.intake.release(assembly.held());
             assembly.discard();
         }
@@ -162,8 +161,8 @@ impl Connection {
     }
 
     /// A payload of the peer that has come in part will not come to its end (R-BPM-18, R-BPMUX-V7).
-    pub(super) fn void(&mut self, carrier: Carrier) {
-        if let Some(partial) = self.tables.take_partial(carrier) {
+    pub(super) fn void(&mut self, role: PayloadRole) {
+        if let Some(partial) = self.tables.take_partial(role) {
             self.drop_assembly(Target::Top, &partial);
         }
     }
@@ -196,20 +195,20 @@ impl Connection {
     pub(super) fn admit(&mut self) {
         loop {
             let top = &self.tables.entities.top_reader.window;
-            let Some(carrier) = self.budget.next_waiting(top) else {
+            let Some(role) = self.budget.next_waiting(top) else {
                 return;
             };
-            if self.intake.carrier() == Some(carrier) {
+            if self.intake.role() == Some(role) {
                 // It is asked for again when its chunk has ended.
                 return;
             }
-            let Some(partial) = self.tables.partial(carrier) else {
+            let Some(partial) = self.tables.partial(role) else {
                 // It has ended meanwhile.
                 self.budget.drop_next();
                 continue;
             };
-            match self.budget.admit(carrier, partial) {
-                Admission::Admitted => self.replenish(payer(carrier)),
+            match self.budget.admit(role, partial) {
+                Admission::Admitted => self.replenish(payer(role)),
                 Admission::Passed => {}
                 Admission::Full => return,
             }

@@ -18,7 +18,7 @@ use super::outgoing::{Outgoing, Waiting};
 use super::turns::{TurnState, quantum};
 use super::wide;
 use super::window::Window;
-use crate::chunk::Carrier;
+use crate::chunk::PayloadRole;
 use crate::{EntityKind, Target};
 
 /// The progress of this end's close, cancel or close of a response.
@@ -206,8 +206,8 @@ impl Writer {
                 // It goes on when a job has ended.
                 break;
             }
-            let carrier = Carrier::Message(target);
-            let Some(chunk) = next.send(carrier, &mut self.credit, chunk_size, out) else {
+            let role = PayloadRole::Message(target);
+            let Some(chunk) = next.send(role, &mut self.credit, chunk_size, out) else {
                 break;
             };
             self.turn.pay(chunk.length);

@@ -5,7 +5,7 @@ use bytes::{Buf, BytesMut};
 
 use super::assembly::Assembly;
 use super::count;
-use crate::chunk::Carrier;
+use crate::chunk::PayloadRole;
 
 /// A payload of fewer bytes is awaited whole; of a larger one, pieces of at least so many are taken.
 const PIECE_BYTES: usize = 16 << 10;
@@ -13,7 +13,7 @@ const PIECE_BYTES: usize = 16 << 10;
 /// A chunk whose payload is being taken.
 #[derive(Debug)]
 pub(super) struct Incoming {
-    pub(super) carrier: Carrier,
+    pub(super) role: PayloadRole,
     /// Bytes of this chunk.
     pub(super) length: u64,
     /// Bytes of it that are still to come.
@@ -98,21 +98,20 @@ impl Intake {
         self.incoming = Some(incoming);
     }
 
-    /// Takes the chunk out whose payload is due, if it is of this carrier.
-    pub(super) fn take_chunk(&mut self, carrier: Carrier) -> Option<Incoming> {
-        self.incoming
-            .take_if(|incoming| incoming.carrier == carrier)
+    /// Takes the chunk out whose payload is due, if it is of this role.
+    pub(super) fn take_chunk(&mut self, role: PayloadRole) -> Option<Incoming> {
+        self.incoming.take_if(|incoming| incoming.role == role)
     }
 
-    /// Returns the carrier of the chunk whose payload is due.
-    pub(super) fn carrier(&self) -> Option<Carrier> {
-        self.incoming.as_ref().map(|incoming| incoming.carrier)
+    /// Returns the role of the chunk whose payload is due.
+    pub(super) fn role(&self) -> Option<PayloadRole> {
+        self.incoming.as_ref().map(|incoming| incoming.role)
     }
 
-    /// Returns the length of the payload of which a chunk is due, if it is of this carrier.
-    pub(super) fn total(&self, carrier: Carrier) -> Option<u64> {
+    /// Returns the length of the payload of which a chunk is due, if it is of this role.
+    pub(super) fn total(&self, role: PayloadRole) -> Option<u64> {
         let incoming = self.incoming.as_ref();
-        let incoming = incoming.filter(|incoming| incoming.carrier == carrier)?;
+        let incoming = incoming.filter(|incoming| incoming.role == role)?;
         Some(incoming.assembly.total())
     }
 

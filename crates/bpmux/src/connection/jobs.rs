@@ -20,7 +20,7 @@ use bytes::Bytes;
 use super::outgoing::{Outgoing, SentChunk, Waiting};
 use super::turns::TurnState;
 use super::wide;
-use crate::chunk::Carrier;
+use crate::chunk::PayloadRole;
 
 /// Jobs that are sent in part at once. More would only make all of them later.
 const BEGUN: usize = 4;
@@ -35,7 +35,7 @@ const BESIDE_PART: u64 = 8;
 /// The jobs of a connection. Places in the queues outlive their jobs, so that dropping a job is cheap.
 #[derive(Debug, Default)]
 pub(super) struct Jobs {
-    by_carrier: Table<Carrier, Job>,
+    by_carrier: Table<PayloadRole, Job>,
     /// Answers to requests of which nothing was sent.
     waiting_answers: Queue,
     /// All other jobs of which nothing was sent.
@@ -72,7 +72,7 @@ struct Queue {
 /// A job that has gone in part.
 #[derive(Debug, Clone, Copy)]
 struct Begun {
-    carrier: Carrier,
+    role: PayloadRole,
     /// All of its bytes.
     bytes: u64,
 }
@@ -92,10 +92,10 @@ struct Job {
     is_before_close: bool,
 }
 
-/// A place of a job in a queue. The job may be gone, and its carrier may have come again.
+/// A place of a job in a queue. The job may be gone, and its role may have come again.
 #[derive(Debug, Clone, Copy)]
 struct Place {
-    carrier: Carrier,
+    role: PayloadRole,
     number: u64,
 }
 
@@ -124,14 +124,17 @@ impl InParts {
     }
 }
 
-const fn is_answer(carrier: Carrier) -> bool {
-    matches!(carrier, Carrier::Response(_) | Carrier::CloseResponse(_))
+const fn is_answer(role: PayloadRole) -> bool {
+    matches!(
+        role,
+        PayloadRole::Response(_) | PayloadRole::CloseResponse(_)
+    )
 }
 
 /// A chunk that was sent.
 #[derive(Debug)]
 pub(super) struct Sent {
-    pub(super) carrier: Carrier,
+    pub(super) role: PayloadRole,
     pub(super) chunk: SentChunk,
 }
 
@@ -172,18 +175,18 @@ impl Jobs {
     }
 
     /// Returns the jobs that open or request something, in the order in which they were added.
-    pub(super) fn openings(&self) -> Vec<Carrier> {
+    pub(super) fn openings(&self) -> Vec<PayloadRole> {
         let is_opening =
-            |carrier: &Carrier| matches!(carrier, Carrier::Open(..) | Carrier::Request(_));
+            |role: &PayloadRole| matches!(role, PayloadRole::Open(..) | PayloadRole::Request(_));
         let jobs = self.by_carrier.iter();
-        let mut openings: Vec<_> = jobs.filter(|(carrier, _)| is_opening(carrier)).collect();
+        let mut openings: Vec<_> = jobs.filter(|(role, _)| is_opening(role)).collect();
         openings.sort_unstable_by_key(|(_, job)| job.number);
-        openings.into_iter().map(|(carrier, _)| *carrier).collect()
+        openings.into_iter().map(|(role, _)| *role).collect()
     }
 
     /// Counts a payload that was called to be sent, whether it becomes a job or not.
-    pub(super) const fn count_given(&mut self, carrier: Carrier, length: u64) {
-        if is_answer(carrier) {
+    pub(super) const fn count_given(&mut self, role: PayloadRole, length: u64) {
+        if is_answer(role) {
             self.totals.answers_given = self.totals.answers_given.saturating_add(length);
         }
     }
@@ -198,15 +201,15 @@ impl Jobs {
     /// Adds a job, which the close of the top-level may have to wait for.
     pub(super) fn insert(
         &mut self,
-        carrier: Carrier,
+        role: PayloadRole,
         payload: Bytes,
         chunk_size: u32,
         is_before_close: bool,
     ) {
         self.next_number = self.next_number.wrapping_add(1);
         let number = self.next_number;
-        let place = Place { carrier, number };
-        let queue = self.queue(is_answer(carrier));
+        let place = Place { role, number };
+        let queue = self.queue(is_answer(role));
         if wide(&payload) <= u64::from(chunk_size) {
             queue.small.push_back(place);
         } else {
@@ -214,7 +217,7 @@ impl Jobs {
         }
         let totals = &mut self.totals;
         totals.bytes = totals.bytes.saturating_add(payload.len());
-        if is_answer(carrier) {
+        if is_answer(role) {
             let waiting = Waiting {
                 bytes: payload.len(),
                 payloads: 1,
@@ -228,24 +231,24 @@ impl Jobs {
             outgoing: Outgoing::new(payload),
             is_before_close,
         };
-        self.by_carrier.insert(carrier, job);
+        self.by_carrier.insert(role, job);
         self.compact();
     }
 
     /// Drops a job, if there is one.
-    pub(super) fn remove(&mut self, carrier: Carrier) -> Option<Dropped> {
-        let job = self.by_carrier.remove(&carrier)?;
+    pub(super) fn remove(&mut self, role: PayloadRole) -> Option<Dropped> {
+        let job = self.by_carrier.remove(&role)?;
         let dropped = Dropped {
             bytes: job.outgoing.rest.len(),
             was_begun: job.outgoing.begun.is_some(),
         };
-        self.count_less(carrier, dropped.bytes);
+        self.count_less(role, dropped.bytes);
         let totals = &mut self.totals;
-        let less = usize::from(is_answer(carrier));
+        let less = usize::from(is_answer(role));
         totals.answers.payloads = totals.answers.payloads.saturating_sub(less);
         let less = usize::from(job.is_before_close);
         totals.before_close = totals.before_close.saturating_sub(less);
-        self.begun.retain(|begun| begun.carrier != carrier);
+        self.begun.retain(|begun| begun.role != role);
         Some(dropped)
     }
 
@@ -275,20 +278,20 @@ impl Jobs {
         if credit.is_empty() {
             return None;
         }
-        let carrier = self.next(*credit, message)?;
-        let outgoing = &mut self.by_carrier.get_mut(&carrier)?.outgoing;
-        let chunk = outgoing.send(carrier, credit, chunk_size, out)?;
+        let role = self.next(*credit, message)?;
+        let outgoing = &mut self.by_carrier.get_mut(&role)?.outgoing;
+        let chunk = outgoing.send(role, credit, chunk_size, out)?;
         if let Some(bytes) = outgoing.begun {
             // Behind the others.
-            self.begun.retain(|begun| begun.carrier != carrier);
-            self.begun.push(Begun { carrier, bytes });
+            self.begun.retain(|begun| begun.role != role);
+            self.begun.push(Begun { role, bytes });
         }
         let sent = usize::try_from(chunk.length).unwrap_or(usize::MAX);
-        self.count_less(carrier, sent);
+        self.count_less(role, sent);
         if chunk.is_last {
-            self.remove(carrier);
+            self.remove(role);
         }
-        Some(Sent { carrier, chunk })
+        Some(Sent { role, chunk })
     }
 
     /// Whether an answer can begin without credit.
@@ -298,13 +301,13 @@ impl Jobs {
     }
 
     /// Begins an answer without credit.
-    pub(super) fn announce(&mut self, out: &mut SendQueue) -> Option<Carrier> {
+    pub(super) fn announce(&mut self, out: &mut SendQueue) -> Option<PayloadRole> {
         self.drop_stale();
-        let carrier = self.begin(true, Credit::default(), None)?;
-        let outgoing = &mut self.by_carrier.get_mut(&carrier)?.outgoing;
-        let bytes = outgoing.announce(carrier, out);
-        self.begun.push(Begun { carrier, bytes });
-        Some(carrier)
+        let role = self.begin(true, Credit::default(), None)?;
+        let outgoing = &mut self.by_carrier.get_mut(&role)?.outgoing;
+        let bytes = outgoing.announce(role, out);
+        self.begun.push(Begun { role, bytes });
+        Some(role)
     }
 
     /// Whether the top-level's next message may be sent as it is, in parts or in one.
@@ -320,34 +323,34 @@ impl Jobs {
     }
 
     /// So many bytes of a job are not to be sent any more.
-    const fn count_less(&mut self, carrier: Carrier, bytes: usize) {
+    const fn count_less(&mut self, role: PayloadRole, bytes: usize) {
         let totals = &mut self.totals;
         totals.bytes = totals.bytes.saturating_sub(bytes);
-        if is_answer(carrier) {
+        if is_answer(role) {
             totals.answers.bytes = totals.answers.bytes.saturating_sub(bytes);
         }
     }
 
     /// Jobs that fit whole and jobs that go in parts take turns.
-    fn next(&mut self, credit: Credit, message: Option<MessageInParts>) -> Option<Carrier> {
+    fn next(&mut self, credit: Credit, message: Option<MessageInParts>) -> Option<PayloadRole> {
         self.drop_stale();
         let small = self.whole(credit);
         let is_small_next = small.is_some() && !self.is_begun_next;
-        if !is_small_next && let Some(carrier) = self.next_in_parts(credit, message) {
+        if !is_small_next && let Some(role) = self.next_in_parts(credit, message) {
             self.is_begun_next = false;
-            return Some(carrier);
+            return Some(role);
         }
         self.is_begun_next = small.is_some();
         let of_answers = small?;
         let place = self.queue(of_answers).small.pop_front()?;
-        Some(place.carrier)
+        Some(place.role)
     }
 
     /// Returns whether the first job that the credit is enough for stands among the answers.
     fn whole(&self, credit: Credit) -> Option<bool> {
         let fits = |queue: &Queue| {
             let place = queue.small.front().copied()?;
-            (self.left(place.carrier) <= credit.unused()).then_some(place.number)
+            (self.left(place.role) <= credit.unused()).then_some(place.number)
         };
         match (fits(&self.waiting_answers), fits(&self.waiting_others)) {
             (Some(answer), Some(other)) => Some(answer < other),
@@ -361,14 +364,14 @@ impl Jobs {
         &mut self,
         credit: Credit,
         message: Option<MessageInParts>,
-    ) -> Option<Carrier> {
+    ) -> Option<PayloadRole> {
         if !self.has_begun_answer()
-            && let Some(carrier) = self.begin(false, credit, message)
+            && let Some(role) = self.begin(false, credit, message)
         {
-            return Some(carrier);
+            return Some(role);
         }
-        if let Some(carrier) = self.begin(true, credit, message) {
-            return Some(carrier);
+        if let Some(role) = self.begin(true, credit, message) {
+            return Some(role);
         }
         let other = self.first_begun(false);
         let of_others = other.map(|other| self.left(other)).into_iter();
@@ -385,7 +388,7 @@ impl Jobs {
         of_answers: bool,
         credit: Credit,
         message: Option<MessageInParts>,
-    ) -> Option<Carrier> {
+    ) -> Option<PayloadRole> {
         let is_large = self.place_to_begin(of_answers, credit, message)?;
         let queue = self.queue(of_answers);
         let queue = if is_large {
@@ -393,7 +396,7 @@ impl Jobs {
         } else {
             &mut queue.small
         };
-        Some(queue.pop_front()?.carrier)
+        Some(queue.pop_front()?.role)
     }
 
     /// Returns whether the next job to begin stands among the large jobs. Of the small ones a job that fits whole does
@@ -411,7 +414,7 @@ impl Jobs {
         };
         let begun = self.in_parts(of_answers, message);
         let may_begin = |place: Option<&Place>, least: u64| {
-            let left = place.map_or(0, |place| self.left(place.carrier));
+            let left = place.map_or(0, |place| self.left(place.role));
             left > least && begun.may_begin(left)
         };
         if may_begin(queue.large.front(), 0) {
@@ -424,7 +427,7 @@ impl Jobs {
     fn in_parts(&self, of_answers: bool, message: Option<MessageInParts>) -> InParts {
         let message = message.filter(|_| !of_answers).map(|message| message.bytes);
         let jobs = self.begun.iter();
-        let jobs = jobs.filter(|begun| is_answer(begun.carrier) == of_answers);
+        let jobs = jobs.filter(|begun| is_answer(begun.role) == of_answers);
         let all = jobs.map(|begun| begun.bytes).chain(message);
         all.fold(InParts::default(), InParts::with)
     }
@@ -434,13 +437,13 @@ impl Jobs {
     }
 
     /// Returns the answer, or other job, that has gone in part and whose turn is next.
-    fn first_begun(&self, of_answers: bool) -> Option<Carrier> {
-        let mut carriers = self.begun.iter().map(|begun| begun.carrier);
-        carriers.find(|carrier| is_answer(*carrier) == of_answers)
+    fn first_begun(&self, of_answers: bool) -> Option<PayloadRole> {
+        let mut roles = self.begun.iter().map(|begun| begun.role);
+        roles.find(|role| is_answer(*role) == of_answers)
     }
 
-    fn left(&self, carrier: Carrier) -> u64 {
-        let job = self.by_carrier.get(&carrier);
+    fn left(&self, role: PayloadRole) -> u64 {
+        let job = self.by_carrier.get(&role);
         job.map_or(0, |job| wide(&job.outgoing.rest))
     }
 
@@ -471,8 +474,8 @@ impl Jobs {
 
 impl Place {
     /// Whether its job is still there.
-    fn lives(&self, jobs: &Table<Carrier, Job>) -> bool {
-        let job = jobs.get(&self.carrier);
+    fn lives(&self, jobs: &Table<PayloadRole, Job>) -> bool {
+        let job = jobs.get(&self.role);
         job.is_some_and(|job| job.number == self.number)
     }
 }

@@ -3,18 +3,18 @@
 
 use super::entity::{OwnEnd, PeerEnd};
 use super::tables::Tables;
-use crate::chunk::Carrier;
+use crate::chunk::PayloadRole;
 use crate::error::Subject;
 use crate::{EntityKind, Kind, Target};
 
 impl Tables {
     /// Judges the next chunk of a payload.
-    pub(super) fn judge(&mut self, carrier: Carrier) -> Result<(), Kind> {
-        match carrier {
-            Carrier::Open(kind, id) => self.judge_opening(kind, id),
-            Carrier::Message(target) => self.judge_message(target),
-            Carrier::Request(id) => self.judge_request(id),
-            Carrier::Response(id) => {
+    pub(super) fn judge(&mut self, role: PayloadRole) -> Result<(), Kind> {
+        match role {
+            PayloadRole::Open(kind, id) => self.judge_opening(kind, id),
+            PayloadRole::Message(target) => self.judge_message(target),
+            PayloadRole::Request(id) => self.judge_request(id),
+            PayloadRole::Response(id) => {
                 let request = self.requests.sent(id)?;
                 match request.peer_end {
                     PeerEnd::Done => Err(ended(Subject::OwnRequest(id))),
@@ -23,34 +23,34 @@ impl Tables {
                     _ => Ok(()),
                 }
             }
-            Carrier::CancelRequest(id) => match self.requests.peer.get(&id) {
+            PayloadRole::CancelRequest(id) => match self.requests.peer.get(&id) {
                 Some(request) if request.cancelled => Err(ended(Subject::PeerRequest(id))),
                 _ => Ok(()),
             },
-            Carrier::CloseResponse(id) => {
+            PayloadRole::CloseResponse(id) => {
                 let request = self.requests.sent(id)?;
                 if request.crossed || request.peer_end == PeerEnd::Done {
                     return Err(ended(Subject::OwnRequest(id)));
                 }
-                if self.is_partial(Carrier::Response(id)) {
+                if self.is_partial(PayloadRole::Response(id)) {
                     return Err(violation("a close inside of the response"));
                 }
                 Ok(())
             }
-            Carrier::Cancel(target) => self.judge_cancel(target),
-            Carrier::Close(target) => self.judge_close(target),
+            PayloadRole::Cancel(target) => self.judge_cancel(target),
+            PayloadRole::Close(target) => self.judge_close(target),
         }
     }
 
-    fn top_is_open(&self, carrier: Carrier) -> Result<(), Kind> {
+    fn top_is_open(&self, role: PayloadRole) -> Result<(), Kind> {
         match self.entities.top_reader.peer_end {
-            PeerEnd::Done => Err(Kind::TopLevelClosed { what: carrier }),
+            PeerEnd::Done => Err(Kind::TopLevelClosed { what: role }),
             _ => Ok(()),
         }
     }
 
     fn judge_opening(&self, kind: EntityKind, id: u32) -> Result<(), Kind> {
-        let what = Carrier::Open(kind, id);
+        let what = PayloadRole::Open(kind, id);
         self.top_is_open(what)?;
         match self.entities.peer.get(&id) {
             Some(entity) if entity.is_complete() || entity.kind != kind => {
@@ -61,11 +61,11 @@ impl Tables {
     }
 
     fn judge_request(&self, id: u32) -> Result<(), Kind> {
-        let what = Carrier::Request(id);
+        let what = PayloadRole::Request(id);
         self.top_is_open(what)?;
         let is_taken = match self.requests.peer.get(&id) {
             Some(request) => request.is_complete(),
-            None => self.is_partial(Carrier::CancelRequest(id)),
+            None => self.is_partial(PayloadRole::CancelRequest(id)),
         };
         if is_taken {
             return Err(Kind::IdInUse { what });
@@ -76,7 +76,7 @@ impl Tables {
     /// A half whose close has begun carries nothing else (R-BPMUX-V15).
     fn judge_message(&mut self, target: Target) -> Result<(), Kind> {
         if target == Target::Top {
-            self.top_is_open(Carrier::Message(target))?;
+            self.top_is_open(PayloadRole::Message(target))?;
         }
         let what = Subject::Entity(target);
         let reader = self.entities.known_reader(target)?;
@@ -101,7 +101,8 @@ impl Tables {
     /// A close behind a part of a message cuts that off (R-BPM-17), and one of the top-level behind a part of an opening
     /// or a request (R-BPMUX-V8).
     fn judge_close(&mut self, target: Target) -> Result<(), Kind> {
-        let is_opening = |it: Carrier| matches!(it, Carrier::Open(..) | Carrier::Request(_));
+        let is_opening =
+            |it: PayloadRole| matches!(it, PayloadRole::Open(..) | PayloadRole::Request(_));
         let is_cut = target == Target::Top && self.partials().any(is_opening);
         let reader = self.entities.known_reader(target)?;
         if reader.peer_end.has_come() || reader.own_end == OwnEnd::Acknowledged {

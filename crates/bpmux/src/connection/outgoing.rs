@@ -4,7 +4,7 @@ use ackline_core::{Credit, SendQueue};
 use bytes::Bytes;
 
 use super::wide;
-use crate::chunk::{Carrier, Head, encode};
+use crate::chunk::{Head, PayloadRole, encode};
 
 /// A payload that is being sent.
 #[derive(Debug)]
@@ -33,11 +33,11 @@ impl Outgoing {
     }
 
     /// Begins without credit, with a chunk of no bytes. Returns how many bytes are to follow.
-    pub(super) fn announce(&mut self, carrier: Carrier, out: &mut SendQueue) -> u64 {
+    pub(super) fn announce(&mut self, role: PayloadRole, out: &mut SendQueue) -> u64 {
         let total = wide(&self.rest);
         self.begun = Some(total);
         put(out, Head::Partial { total });
-        put(out, Head::Payload { carrier, length: 0 });
+        put(out, Head::Payload { role, length: 0 });
         total
     }
 
@@ -45,7 +45,7 @@ impl Outgoing {
     /// (REQ-BPMUX-34). Sends nothing if there is no credit for the rest.
     pub(super) fn send(
         &mut self,
-        carrier: Carrier,
+        role: PayloadRole,
         credit: &mut Credit,
         chunk_size: u32,
         out: &mut SendQueue,
@@ -59,7 +59,7 @@ impl Outgoing {
             self.begun = Some(left);
             put(out, Head::Partial { total: left });
         }
-        put(out, Head::Payload { carrier, length });
+        put(out, Head::Payload { role, length });
         let length_here = usize::try_from(length).unwrap_or(usize::MAX);
         out.put(self.rest.split_to(length_here.min(self.rest.len())));
         Some(SentChunk {

@@ -12,7 +12,7 @@ use super::intake::Incoming;
 use super::judge::{ended, violation};
 use super::outgoing::Waiting;
 use super::window::payer;
-use crate::chunk::{Carrier, Decoded, Head, decode};
+use crate::chunk::{Decoded, Head, PayloadRole, decode};
 use crate::connection::Event;
 use crate::error::Subject;
 use crate::{Kind, Target};
@@ -92,51 +92,51 @@ impl Connection {
 
     fn chunk_ends(&mut self, incoming: Incoming) {
         let Incoming {
-            carrier,
+            role,
             length,
             assembly,
             ..
         } = incoming;
-        if !assembly.is_settled() && self.comes_in_parts(carrier) {
-            return self.part(carrier, assembly);
+        if !assembly.is_settled() && self.comes_in_parts(role) {
+            return self.part(role, assembly);
         }
         let mut bytes = assembly.total();
         if assembly.is_settled() {
-            self.void_bytes(payer(carrier), length);
+            self.void_bytes(payer(role), length);
         }
         if assembly.is_discarded() {
             bytes = 0;
         }
         if !assembly.is_complete() {
-            self.keep(carrier, assembly);
+            self.keep(role, assembly);
             return;
         }
         self.intake.release(assembly.held());
-        self.whole(carrier, &assembly);
+        self.whole(role, &assembly);
         self.stats.payloads_received = self.stats.payloads_received.saturating_add(1);
-        self.complete(carrier, assembly.into_payload(), bytes);
+        self.complete(role, assembly.into_payload(), bytes);
     }
 
     /// Whether its chunks are told one by one.
-    const fn comes_in_parts(&self, carrier: Carrier) -> bool {
-        let is_message = matches!(carrier, Carrier::Message(Target::Own(_) | Target::Peer(_)));
+    const fn comes_in_parts(&self, role: PayloadRole) -> bool {
+        let is_message = matches!(role, PayloadRole::Message(Target::Own(_) | Target::Peer(_)));
         self.config.parts && is_message
     }
 
     /// A chunk of a message is here, and is the reader's: the bytes to come are counted anew.
-    fn part(&mut self, carrier: Carrier, assembly: Assembly) {
-        let (target, left) = (payer(carrier), assembly.left());
+    fn part(&mut self, role: PayloadRole, assembly: Assembly) {
+        let (target, left) = (payer(role), assembly.left());
         let (is_begun, bytes) = (assembly.is_begun(), assembly.received());
         self.intake.release(assembly.held());
         self.part_came(target, bytes);
         if left > 0 {
-            self.tables.put_partial(carrier, Assembly::behind(left));
+            self.tables.put_partial(role, Assembly::behind(left));
         } else {
             self.stats.payloads_received = self.stats.payloads_received.saturating_add(1);
         }
         let payload = assembly.into_payload();
         if left == 0 && !is_begun {
-            self.complete(carrier, payload, bytes);
+            self.complete(role, payload, bytes);
         } else if left == 0 || bytes > 0 {
             let is_last = left == 0;
             self.events.push(Event::Part {
@@ -148,15 +148,15 @@ impl Connection {
     }
 
     /// Part of a payload is here; the rest needs credit too.
-    fn keep(&mut self, carrier: Carrier, assembly: Assembly) {
-        self.tables.put_partial(carrier, assembly);
+    fn keep(&mut self, role: PayloadRole, assembly: Assembly) {
+        self.tables.put_partial(role, assembly);
         self.admit();
-        self.replenish(payer(carrier));
+        self.replenish(payer(role));
     }
 
     fn head(&mut self, head: Head) -> Result<(), Kind> {
-        if let Head::Payload { carrier, length } = head {
-            return self.payload(carrier.flipped(), length);
+        if let Head::Payload { role, length } = head {
+            return self.payload(role.flipped(), length);
         }
         if self.intake.activation().is_some() {
             return Err(violation("an activation before a chunk without a payload"));
@@ -164,7 +164,7 @@ impl Connection {
         match head {
             Head::Payload { .. } => Ok(()),
             Head::Partial { total } => {
-                // With parts the limit depends on the payload's carrier.
+                // With parts the limit depends on the payload's role.
                 if !self.config.parts {
                     self.within_limit(total)?;
                 }
@@ -220,19 +220,19 @@ impl Connection {
     }
 
     /// A chunk with a payload begins.
-    fn payload(&mut self, carrier: Carrier, length: u64) -> Result<(), Kind> {
-        if !self.comes_in_parts(carrier) {
+    fn payload(&mut self, role: PayloadRole, length: u64) -> Result<(), Kind> {
+        if !self.comes_in_parts(role) {
             let announced = self.intake.activation().unwrap_or(0);
             self.within_limit(announced.max(length))?;
         }
-        self.tables.judge(carrier)?;
-        let assembly = self.assembly(carrier, length)?;
-        self.charge(carrier, length, assembly.reserved > 0)?;
+        self.tables.judge(role)?;
+        let assembly = self.assembly(role, length)?;
+        self.charge(role, length, assembly.reserved > 0)?;
         if assembly.received() == 0 {
-            self.tables.begin(carrier, self.config.limits)?;
+            self.tables.begin(role, self.config.limits)?;
         }
         self.intake.begin(Incoming {
-            carrier,
+            role,
             length,
             rest: length,
             assembly,
@@ -242,19 +242,19 @@ impl Connection {
 
     /// Returns the payload that a chunk adds to: one that an activation has announced (REQ-BPMUX-26), of no bytes too
     /// (R-BPM-19), one that has begun, where none may be announced (R-BPM-20), or its own.
-    fn assembly(&mut self, carrier: Carrier, length: u64) -> Result<Assembly, Kind> {
-        let begun = self.tables.take_partial(carrier);
-        let is_unwanted = begun.is_none() && self.tables.is_unwanted(carrier);
+    fn assembly(&mut self, role: PayloadRole, length: u64) -> Result<Assembly, Kind> {
+        let begun = self.tables.take_partial(role);
+        let is_unwanted = begun.is_none() && self.tables.is_unwanted(role);
         // The peer drops it when our cancel arrives, and nothing tells of it (R-BPMUX-V10).
         let is_vain = begun.is_none()
-            && carrier == Carrier::Close(Target::Top)
+            && role == PayloadRole::Close(Target::Top)
             && self.tables.entities.refuses_openings();
         let mut assembly = match (self.intake.take_activation(), begun) {
             (Some(_), Some(_)) => return Err(violation("an activation inside of one")),
-            (Some(total), None) if is_unwanted || is_vain || self.comes_in_parts(carrier) => {
+            (Some(total), None) if is_unwanted || is_vain || self.comes_in_parts(role) => {
                 Assembly::new(total)
             }
-            (Some(total), None) => self.reserve(carrier, total),
+            (Some(total), None) => self.reserve(role, total),
             (None, Some(begun)) => begun,
             (None, None) => Assembly::new(length),
         };
@@ -271,13 +271,13 @@ impl Connection {
     }
 
     /// Charges a chunk's own bytes to its credit (REQ-BPMUX-30), also those of a dropped payload (R-BPM-15).
-    fn charge(&mut self, carrier: Carrier, length: u64, is_reserved: bool) -> Result<(), Kind> {
-        let Some(reader) = self.tables.entities.reader(payer(carrier)) else {
+    fn charge(&mut self, role: PayloadRole, length: u64, is_reserved: bool) -> Result<(), Kind> {
+        let Some(reader) = self.tables.entities.reader(payer(role)) else {
             return Ok(());
         };
         if !reader.grant.charge(length) {
             return Err(Kind::CreditExceeded {
-                what: carrier,
+                what: role,
                 length,
                 credit: reader.grant.announced(),
             });

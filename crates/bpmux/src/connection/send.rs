@@ -9,7 +9,7 @@ use super::jobs::Dropped;
 use super::outgoing::put;
 use super::turns::{Turn, quantum};
 use super::{Connection, wide};
-use crate::chunk::{Carrier, Head};
+use crate::chunk::{Head, PayloadRole};
 use crate::connection::Event;
 use crate::{EntityKind, Target};
 
@@ -59,9 +59,9 @@ impl Connection {
         let _ = self.jobs.turn.begin(quantum(chunk_size));
         let mut goes_on = true;
         if self.may_announce()
-            && let Some(carrier) = self.jobs.announce(out)
+            && let Some(role) = self.jobs.announce(out)
         {
-            self.begun(carrier);
+            self.begun(role);
         }
         // Chunks that a job's end has put into the control queue go first.
         while self.jobs.turn.has_bytes() && out.room() > 0 && self.control.is_empty() {
@@ -76,10 +76,10 @@ impl Connection {
             self.stats
                 .sent(sent.chunk.length, u64::from(sent.chunk.is_last));
             if sent.chunk.is_last {
-                self.sent(sent.carrier);
+                self.sent(sent.role);
                 self.queue_writer(Target::Top);
             } else {
-                self.begun(sent.carrier);
+                self.begun(sent.role);
             }
         }
         if goes_on || self.may_announce() {
@@ -140,7 +140,7 @@ impl Connection {
         let writer = self.tables.entities.writer(target);
         if let Some(payload) = writer.and_then(|writer| writer.close.take()) {
             self.stats.waits_less(payload.len());
-            self.submit(Carrier::Close(target), payload);
+            self.submit(PayloadRole::Close(target), payload);
         }
     }
 
@@ -152,7 +152,7 @@ impl Connection {
         }
         if let Some(payload) = writer.close.take() {
             self.stats.waits_less(payload.len());
-            self.submit(Carrier::Close(Target::Top), payload);
+            self.submit(PayloadRole::Close(Target::Top), payload);
         }
     }
 
@@ -173,26 +173,25 @@ impl Connection {
     }
 
     /// Sends a payload that costs top-level credit: at once if its credit is there, else as a job.
-    pub(super) fn submit(&mut self, carrier: Carrier, payload: Bytes) {
+    pub(super) fn submit(&mut self, role: PayloadRole, payload: Bytes) {
         let (length, chunk_size) = (wide(&payload), self.config.chunk_size);
         self.stats.waits_more(payload.len());
-        self.jobs.count_given(carrier, length);
+        self.jobs.count_given(role, length);
         let credit = &mut self.tables.entities.top_writer.credit;
         if !self.jobs.passes(length, credit, chunk_size) {
-            let is_before_close = self.is_before_close(carrier);
-            self.jobs
-                .insert(carrier, payload, chunk_size, is_before_close);
+            let is_before_close = self.is_before_close(role);
+            self.jobs.insert(role, payload, chunk_size, is_before_close);
             self.queue_jobs();
             return;
         }
         self.stats.passed(length);
-        self.control.push_payload(carrier, payload);
-        self.settle_sent(carrier);
+        self.control.push_payload(role, payload);
+        self.settle_sent(role);
     }
 
     /// Drops a job, if there is one.
-    pub(super) fn drop_job(&mut self, carrier: Carrier) -> Option<Dropped> {
-        let dropped = self.jobs.remove(carrier)?;
+    pub(super) fn drop_job(&mut self, role: PayloadRole) -> Option<Dropped> {
+        let dropped = self.jobs.remove(role)?;
         self.stats.waits_less(dropped.bytes);
         // A message may have waited for its end.
         self.queue_writer(Target::Top);
@@ -200,10 +199,10 @@ impl Connection {
     }
 
     /// Whether a close of the top-level waits for a payload: the end of a half-sent request is the request's.
-    fn is_before_close(&self, carrier: Carrier) -> bool {
-        match carrier {
-            Carrier::Open(..) | Carrier::Request(_) => true,
-            Carrier::CancelRequest(id) => {
+    fn is_before_close(&self, role: PayloadRole) -> bool {
+        match role {
+            PayloadRole::Open(..) | PayloadRole::Request(_) => true,
+            PayloadRole::CancelRequest(id) => {
                 let request = self.tables.requests.own.get(&id);
                 request.is_some_and(|request| !request.sent)
             }
@@ -212,55 +211,57 @@ impl Connection {
     }
 
     /// Returns the state of the end that a payload of this end brings.
-    fn own_end(&mut self, carrier: Carrier) -> Option<&mut OwnEnd> {
+    fn own_end(&mut self, role: PayloadRole) -> Option<&mut OwnEnd> {
         let (entities, requests) = (&mut self.tables.entities, &mut self.tables.requests);
-        Some(match carrier {
-            Carrier::Cancel(target) => &mut entities.reader(target)?.own_end,
-            Carrier::Close(target) => &mut entities.writer(target)?.own_end,
-            Carrier::CancelRequest(id) => &mut requests.own.get_mut(&id)?.own_end,
-            Carrier::CloseResponse(id) => &mut requests.peer.get_mut(&id)?.own_end,
-            Carrier::Open(..)
-            | Carrier::Request(_)
-            | Carrier::Response(_)
-            | Carrier::Message(_) => return None,
+        Some(match role {
+            PayloadRole::Cancel(target) => &mut entities.reader(target)?.own_end,
+            PayloadRole::Close(target) => &mut entities.writer(target)?.own_end,
+            PayloadRole::CancelRequest(id) => &mut requests.own.get_mut(&id)?.own_end,
+            PayloadRole::CloseResponse(id) => &mut requests.peer.get_mut(&id)?.own_end,
+            PayloadRole::Open(..)
+            | PayloadRole::Request(_)
+            | PayloadRole::Response(_)
+            | PayloadRole::Message(_) => return None,
         })
     }
 
     /// A job's first part has gone.
-    fn begun(&mut self, carrier: Carrier) {
-        if let Some(own_end) = self.own_end(carrier) {
+    fn begun(&mut self, role: PayloadRole) {
+        if let Some(own_end) = self.own_end(role) {
             *own_end = OwnEnd::Begun;
         }
     }
 
     /// A job has gone whole.
-    fn sent(&mut self, carrier: Carrier) {
-        match carrier {
-            Carrier::Open(_, id) => self.events.push(Event::Open { id }),
-            Carrier::Response(id) => self.events.push(Event::ResponseSent { id }),
+    fn sent(&mut self, role: PayloadRole) {
+        match role {
+            PayloadRole::Open(_, id) => self.events.push(Event::Open { id }),
+            PayloadRole::Response(id) => self.events.push(Event::ResponseSent { id }),
             _ => {}
         }
-        self.settle_sent(carrier);
+        self.settle_sent(role);
         self.close_top_if_due();
     }
 
     /// A payload was sent whole.
-    fn settle_sent(&mut self, carrier: Carrier) {
-        match carrier {
-            Carrier::Open(kind, id) => self.opening_sent(kind, id),
-            Carrier::Request(id) => {
+    fn settle_sent(&mut self, role: PayloadRole) {
+        match role {
+            PayloadRole::Open(kind, id) => self.opening_sent(kind, id),
+            PayloadRole::Request(id) => {
                 if let Some(request) = self.tables.requests.own.get_mut(&id) {
                     request.sent = true;
                 }
             }
-            Carrier::Response(id) => self.forget_peer_request(id),
-            Carrier::Cancel(target) => self.cancel_sent(target),
-            Carrier::CancelRequest(_) | Carrier::CloseResponse(_) | Carrier::Close(_) => {
-                if let Some(own_end) = self.own_end(carrier) {
+            PayloadRole::Response(id) => self.forget_peer_request(id),
+            PayloadRole::Cancel(target) => self.cancel_sent(target),
+            PayloadRole::CancelRequest(_)
+            | PayloadRole::CloseResponse(_)
+            | PayloadRole::Close(_) => {
+                if let Some(own_end) = self.own_end(role) {
                     *own_end = OwnEnd::Sent;
                 }
             }
-            Carrier::Message(_) => {}
+            PayloadRole::Message(_) => {}
         }
         self.finish();
     }
@@ -280,7 +281,7 @@ impl Connection {
             self.control.answer(Head::AckClose(target));
         }
         // Bytes that are still on their way are dropped (R-BPM-15, R-BPM-27).
-        self.give_up(Carrier::Message(target));
+        self.give_up(PayloadRole::Message(target));
         if target == Target::Top {
             self.refuse_openings();
         } else {
@@ -291,16 +292,16 @@ impl Connection {
 
     /// The peer drops its openings, requests and close of the top-level (R-BPMUX-V10), and nothing tells of it.
     fn refuse_openings(&mut self) {
-        let is_refused = |carrier: &Carrier| {
+        let is_refused = |role: &PayloadRole| {
             matches!(
-                carrier,
-                Carrier::Open(..) | Carrier::Request(_) | Carrier::Close(Target::Top)
+                role,
+                PayloadRole::Open(..) | PayloadRole::Request(_) | PayloadRole::Close(Target::Top)
             )
         };
-        let carriers = self.tables.partials().chain(self.intake.carrier());
-        let refused: Vec<_> = carriers.filter(is_refused).collect();
-        for carrier in refused {
-            self.give_up(carrier);
+        let roles = self.tables.partials().chain(self.intake.role());
+        let refused: Vec<_> = roles.filter(is_refused).collect();
+        for role in refused {
+            self.give_up(role);
         }
     }
 }

@@ -10,7 +10,7 @@ use super::entities::Entities;
 use super::entity::{Entity, OwnEnd, PeerEnd};
 use super::requests::{PeerRequest, Requests};
 use super::window::{Window, payer};
-use crate::chunk::Carrier;
+use crate::chunk::PayloadRole;
 use crate::error::Subject;
 use crate::{Kind, Limits, Target};
 
@@ -30,7 +30,7 @@ pub(super) struct Tables {
     pub(super) entities: Entities,
     pub(super) requests: Requests,
     /// Payloads that have come in part, but for messages, which their halves keep.
-    partials: Table<Carrier, Assembly>,
+    partials: Table<PayloadRole, Assembly>,
     share: Share,
 }
 
@@ -113,9 +113,9 @@ impl Tables {
     }
 
     /// The first chunk of a payload of the peer's begins.
-    pub(super) fn begin(&mut self, carrier: Carrier, limits: Limits) -> Result<(), Kind> {
-        match carrier {
-            Carrier::Open(kind, id) if !self.entities.peer.contains_key(&id) => {
+    pub(super) fn begin(&mut self, role: PayloadRole, limits: Limits) -> Result<(), Kind> {
+        match role {
+            PayloadRole::Open(kind, id) if !self.entities.peer.contains_key(&id) => {
                 let count = self.entities.peer.len();
                 one_more(count, limits.max_entities, "--max-entities")?;
                 self.keep_more(Beginning {
@@ -124,20 +124,20 @@ impl Tables {
                 })?;
                 self.entities.peer.insert(id, Entity::new(kind, false));
             }
-            Carrier::Request(id) if !self.requests.peer.contains_key(&id) => {
+            PayloadRole::Request(id) if !self.requests.peer.contains_key(&id) => {
                 self.keep_request(self.requests.peer.len(), limits)?;
                 self.requests.peer.insert(id, PeerRequest::default());
             }
             // The peer has not seen the answer yet, so the request is not over for it.
-            Carrier::CancelRequest(id) if !self.requests.peer.contains_key(&id) => {
+            PayloadRole::CancelRequest(id) if !self.requests.peer.contains_key(&id) => {
                 self.keep_request(self.late_cancels(), limits)?;
             }
-            Carrier::Close(target) => {
+            PayloadRole::Close(target) => {
                 if let Some(reader) = self.entities.reader(target) {
                     reader.peer_end = PeerEnd::Begun;
                 }
             }
-            Carrier::CloseResponse(id) => {
+            PayloadRole::CloseResponse(id) => {
                 if let Some(request) = self.requests.own.get_mut(&id) {
                     request.peer_end = PeerEnd::Begun;
                 }
@@ -157,56 +157,56 @@ impl Tables {
 
     /// Whether a payload that begins now is dropped: the half or the top-level that it comes on was cancelled (R-BPM-15,
     /// R-BPM-27).
-    pub(super) fn is_unwanted(&mut self, carrier: Carrier) -> bool {
-        match carrier {
-            Carrier::Message(target) => self
+    pub(super) fn is_unwanted(&mut self, role: PayloadRole) -> bool {
+        match role {
+            PayloadRole::Message(target) => self
                 .entities
                 .reader(target)
                 .is_some_and(|reader| reader.own_end == OwnEnd::Sent),
-            Carrier::Open(..) | Carrier::Request(_) => self.entities.refuses_openings(),
+            PayloadRole::Open(..) | PayloadRole::Request(_) => self.entities.refuses_openings(),
             _ => false,
         }
     }
 
     /// Returns a payload that has come in part.
-    pub(super) fn partial(&mut self, carrier: Carrier) -> Option<Partial<'_>> {
-        let reader = self.entities.reader(payer(carrier))?;
+    pub(super) fn partial(&mut self, role: PayloadRole) -> Option<Partial<'_>> {
+        let reader = self.entities.reader(payer(role))?;
         let window = &mut reader.window;
-        let assembly = match carrier {
-            Carrier::Message(_) => reader.message.as_mut()?,
-            _ => self.partials.get_mut(&carrier)?,
+        let assembly = match role {
+            PayloadRole::Message(_) => reader.message.as_mut()?,
+            _ => self.partials.get_mut(&role)?,
         };
         Some(Partial { assembly, window })
     }
 
     /// Takes a payload out that has come in part.
-    pub(super) fn take_partial(&mut self, carrier: Carrier) -> Option<Assembly> {
-        match carrier {
-            Carrier::Message(target) => self.entities.reader(target)?.message.take(),
+    pub(super) fn take_partial(&mut self, role: PayloadRole) -> Option<Assembly> {
+        match role {
+            PayloadRole::Message(target) => self.entities.reader(target)?.message.take(),
             // Most payloads come in one chunk.
             _ if self.partials.is_empty() => None,
-            _ => self.partials.remove(&carrier),
+            _ => self.partials.remove(&role),
         }
     }
 
     /// Keeps a payload that has come in part.
-    pub(super) fn put_partial(&mut self, carrier: Carrier, assembly: Assembly) {
-        if let Carrier::Message(target) = carrier {
+    pub(super) fn put_partial(&mut self, role: PayloadRole, assembly: Assembly) {
+        if let PayloadRole::Message(target) = role {
             if let Some(reader) = self.entities.reader(target) {
                 reader.message = Some(assembly);
             }
         } else {
-            self.partials.insert(carrier, assembly);
+            self.partials.insert(role, assembly);
         }
     }
 
     /// Whether a payload has come in part. Messages are not looked at.
-    pub(super) fn is_partial(&self, carrier: Carrier) -> bool {
-        !self.partials.is_empty() && self.partials.contains_key(&carrier)
+    pub(super) fn is_partial(&self, role: PayloadRole) -> bool {
+        !self.partials.is_empty() && self.partials.contains_key(&role)
     }
 
     /// Returns the payloads that have come in part, but for messages.
-    pub(super) fn partials(&self) -> impl ExactSizeIterator<Item = Carrier> + '_ {
+    pub(super) fn partials(&self) -> impl ExactSizeIterator<Item = PayloadRole> + '_ {
         self.partials.keys().copied()
     }
 

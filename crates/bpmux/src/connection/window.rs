@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use super::autotune::{Autotune, FREE};
 use crate::Target;
-use crate::chunk::Carrier;
+use crate::chunk::PayloadRole;
 
 /// The window of a half.
 #[derive(Debug, Default)]
@@ -165,9 +165,9 @@ impl Window {
 }
 
 /// Returns the half whose credit a payload costs: the top-level's for all but messages (R-BPM-9).
-pub(super) const fn payer(carrier: Carrier) -> Target {
-    match carrier {
-        Carrier::Message(target) => target,
+pub(super) const fn payer(role: PayloadRole) -> Target {
+    match role {
+        PayloadRole::Message(target) => target,
         _ => Target::Top,
     }
 }

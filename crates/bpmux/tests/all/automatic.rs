@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use ackline_bpmux::chunk::{Carrier, Head, encode};
+use ackline_bpmux::chunk::{Head, PayloadRole, encode};
 use ackline_bpmux::{Config, Connection, EntityKind, Event, Target};
 use ackline_core::Connection as _;
 use ackline_testkit::pair::Pair;
@@ -171,8 +171,8 @@ fn many_large_requests_at_once_come_to_their_ends() {
 }
 
 /// The peer sends a chunk of zeros.
-fn sends(end: &mut Connection, carrier: Carrier, length: u64) {
-    let mut bytes = BytesMut::from(encode(payload(carrier, length)).as_ref());
+fn sends(end: &mut Connection, role: PayloadRole, length: u64) {
+    let mut bytes = BytesMut::from(encode(payload(role, length)).as_ref());
     bytes.extend_from_slice(&zeros(usize::try_from(length).unwrap()));
     end.receive(Instant::now(), &mut bytes).unwrap();
     wire(end);
@@ -188,7 +188,7 @@ fn a_peer_that_begins_everything_and_ends_nothing_gets_no_more_credit() {
     for id in 0..1_000 {
         let credit = end.granted(TOP).unwrap();
         takes(&mut end, &[Head::Partial { total: 100 }]).unwrap();
-        sends(&mut end, Carrier::Request(id), credit.min(99));
+        sends(&mut end, PayloadRole::Request(id), credit.min(99));
         sent += credit.min(99);
     }
     assert!(
@@ -200,8 +200,12 @@ fn a_peer_that_begins_everything_and_ends_nothing_gets_no_more_credit() {
 #[test]
 fn a_message_that_has_begun_in_a_window_comes_to_its_end_though_the_window_shrinks() {
     let mut end = Connection::new(Instant::now(), automatic(10, 1_000, 10_000));
-    let message = Carrier::Message(OWN);
-    takes(&mut end, &[payload(Carrier::Open(EntityKind::Sink, 1), 0)]).unwrap();
+    let message = PayloadRole::Message(OWN);
+    takes(
+        &mut end,
+        &[payload(PayloadRole::Open(EntityKind::Sink, 1), 0)],
+    )
+    .unwrap();
     wire(&mut end);
     let take = |end: &mut Connection, bytes| {
         while end.poll_event().is_some() {}

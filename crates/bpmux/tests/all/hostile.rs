@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use ackline_bpmux::chunk::{Carrier, Head, encode};
+use ackline_bpmux::chunk::{Head, PayloadRole, encode};
 use ackline_bpmux::{Config, Connection, CreditPolicy, EntityKind, Event, Limits, Target, refusal};
 use ackline_core::{Connection as _, ErrorKind, Need, SendQueue};
 use bytes::{Buf, Bytes, BytesMut};
@@ -105,13 +105,13 @@ fn bytes(head: Head) -> Vec<u8> {
     encode(head).as_ref().to_vec()
 }
 
-fn payload(carrier: Carrier, payload: &[u8]) -> Vec<u8> {
+fn payload(role: PayloadRole, payload: &[u8]) -> Vec<u8> {
     let length = u64::try_from(payload.len()).unwrap();
-    [&bytes(Head::Payload { carrier, length }), payload].concat()
+    [&bytes(Head::Payload { role, length }), payload].concat()
 }
 
 fn open(kind: EntityKind, id: u32) -> Vec<u8> {
-    payload(Carrier::Open(kind, id), b"")
+    payload(PayloadRole::Open(kind, id), b"")
 }
 
 fn credit(target: Target, amount: u64) -> Vec<u8> {
@@ -144,12 +144,12 @@ fn credit_above_the_largest_number_is_refused_for_each_half() {
 
 #[test]
 fn more_than_the_credit_is_refused_in_the_first_chunk() {
-    for carrier in [
-        Carrier::Message(Target::Top),
-        Carrier::Request(0),
-        Carrier::Open(EntityKind::Sink, 0),
-        Carrier::Close(Target::Top),
-        Carrier::CancelRequest(9),
+    for role in [
+        PayloadRole::Message(Target::Top),
+        PayloadRole::Request(0),
+        PayloadRole::Open(EntityKind::Sink, 0),
+        PayloadRole::Close(Target::Top),
+        PayloadRole::CancelRequest(9),
     ] {
         for (granted, policy) in [(0, CreditPolicy::Manual), (4_096, CreditPolicy::AUTOMATIC)] {
             let mut end = end(policy);
@@ -157,7 +157,7 @@ fn more_than_the_credit_is_refused_in_the_first_chunk() {
             let length = granted + 1;
             // The head is enough for the violation.
             let came = flood(&mut end, App::Keeps, |_| {
-                bytes(Head::Payload { carrier, length })
+                bytes(Head::Payload { role, length })
             });
             ends(came, REFUSED("bpmux.credit_exceeded"));
         }
@@ -169,7 +169,7 @@ fn a_length_or_a_total_of_any_size_allocates_nothing() {
     for head in [
         Head::Partial { total: u64::MAX },
         Head::Payload {
-            carrier: Carrier::Message(Target::Top),
+            role: PayloadRole::Message(Target::Top),
             length: u64::MAX,
         },
     ] {
@@ -183,7 +183,7 @@ fn a_length_or_a_total_of_any_size_allocates_nothing() {
     end.poll_transmit(Instant::now(), &mut SendQueue::new());
     let begin = [
         partial(16 << 20),
-        payload(Carrier::Message(Target::Top), b"1"),
+        payload(PayloadRole::Message(Target::Top), b"1"),
     ]
     .concat();
     let most = peak(|| {
@@ -199,7 +199,7 @@ fn a_length_or_a_total_of_any_size_allocates_nothing() {
 #[test]
 fn a_payload_longer_than_its_total_and_an_activation_of_nothing_are_refused() {
     let beyond = |_| {
-        let message = |bytes: &[u8]| payload(Carrier::Message(Target::Top), bytes);
+        let message = |bytes: &[u8]| payload(PayloadRole::Message(Target::Top), bytes);
         [partial(3), message(b"12"), message(b"34")].concat()
     };
     let came = flood(&mut end(CreditPolicy::AUTOMATIC), App::Keeps, beyond);
@@ -214,11 +214,11 @@ fn a_payload_longer_than_its_total_and_an_activation_of_nothing_are_refused() {
 #[test]
 fn unfinished_payloads_are_limited_by_their_number() {
     // Payloads that begin without a byte cost no credit.
-    let begun = |carrier: Carrier| [partial(100), payload(carrier, b"")].concat();
-    let floods: [fn(u32) -> Carrier; 3] = [
-        |id| Carrier::Open(EntityKind::Duplex, id),
-        Carrier::Request,
-        Carrier::CancelRequest,
+    let begun = |role: PayloadRole| [partial(100), payload(role, b"")].concat();
+    let floods: [fn(u32) -> PayloadRole; 3] = [
+        |id| PayloadRole::Open(EntityKind::Duplex, id),
+        PayloadRole::Request,
+        PayloadRole::CancelRequest,
     ];
     for policy in [CreditPolicy::Manual, CreditPolicy::AUTOMATIC] {
         for of in floods {
@@ -236,7 +236,7 @@ fn open_entities_and_requests_are_limited_by_their_number() {
         });
         ends(came, REFUSED("bpmux.limit_exceeded"));
     }
-    let requests = |id| payload(Carrier::Request(id), b"");
+    let requests = |id| payload(PayloadRole::Request(id), b"");
     let came = flood(&mut end(CreditPolicy::AUTOMATIC), App::Takes, requests);
     ends(came, REFUSED("bpmux.limit_exceeded"));
 }
@@ -247,7 +247,7 @@ fn entities_that_end_at_once_are_left_in_the_input_when_the_answers_are_not_read
     for stride in [0, 1] {
         let sinks = |number: u32| {
             let id = number * stride;
-            let close = payload(Carrier::Close(Target::Own(id)), b"");
+            let close = payload(PayloadRole::Close(Target::Own(id)), b"");
             [open(EntityKind::Sink, id), close].concat()
         };
         ends(
@@ -256,7 +256,7 @@ fn entities_that_end_at_once_are_left_in_the_input_when_the_answers_are_not_read
         );
         let streams = |number: u32| {
             let id = number * stride;
-            let cancel = payload(Carrier::Cancel(Target::Own(id)), b"");
+            let cancel = payload(PayloadRole::Cancel(Target::Own(id)), b"");
             [open(EntityKind::Stream, id), cancel].concat()
         };
         ends(
@@ -265,8 +265,8 @@ fn entities_that_end_at_once_are_left_in_the_input_when_the_answers_are_not_read
         );
         let requests = |number: u32| {
             let id = number * stride;
-            let cancel = payload(Carrier::CancelRequest(id), b"");
-            [payload(Carrier::Request(id), b""), cancel].concat()
+            let cancel = payload(PayloadRole::CancelRequest(id), b"");
+            [payload(PayloadRole::Request(id), b""), cancel].concat()
         };
         ends(
             flood(&mut end(CreditPolicy::AUTOMATIC), App::Takes, requests),
@@ -279,7 +279,7 @@ fn entities_that_end_at_once_are_left_in_the_input_when_the_answers_are_not_read
 fn entities_opened_after_the_top_level_was_cancelled_are_limited_too() {
     let floods: [fn(u32) -> Vec<u8>; 2] = [
         |id| open(EntityKind::Duplex, id),
-        |id| payload(Carrier::Request(id), b""),
+        |id| payload(PayloadRole::Request(id), b""),
     ];
     for of in floods {
         let mut end = end(CreditPolicy::AUTOMATIC);
@@ -301,7 +301,7 @@ fn pings_and_late_cancels_are_left_where_they_are_when_the_answers_are_not_read(
         flood(&mut end(CreditPolicy::Manual), App::Takes, ping),
         End::Left,
     );
-    let cancel = |_| payload(Carrier::CancelRequest(5), b"");
+    let cancel = |_| payload(PayloadRole::CancelRequest(5), b"");
     ends(
         flood(&mut end(CreditPolicy::Manual), App::Takes, cancel),
         End::Left,
@@ -321,7 +321,7 @@ fn a_peer_that_does_not_read_its_responses_is_not_read() {
         let mut input = BytesMut::from(&credit(Target::Top, 1 << 60)[..]);
         let (mut asked, mut left) = (0, false);
         while !left && asked < 2_000_000 {
-            input.extend_from_slice(&payload(Carrier::Request(asked % 7), b""));
+            input.extend_from_slice(&payload(PayloadRole::Request(asked % 7), b""));
             left = end.receive(Instant::now(), &mut input) == Ok(Need::Room);
             while let Some(event) = end.poll_event() {
                 if let Event::Request { id, .. } = event {
@@ -376,7 +376,7 @@ fn a_backlog_of_this_end_does_not_keep_it_from_reading() {
 
 #[test]
 fn events_that_nobody_takes_stop_the_reading() {
-    let empty = |_| payload(Carrier::Message(Target::Top), b"");
+    let empty = |_| payload(PayloadRole::Message(Target::Top), b"");
     let mut keeps = end(CreditPolicy::AUTOMATIC);
     let came = flood(&mut keeps, App::Keeps, empty);
     assert!(came.most < 1 << 20, "{came:?}");
@@ -404,7 +404,7 @@ fn parts_of_one_byte_cost_their_bytes() {
     let total: u32 = 1 << 20;
     let mut wire = BytesMut::from(&partial(total.into())[..]);
     for _ in 0..total {
-        wire.extend_from_slice(&payload(Carrier::Message(Target::Top), b"x"));
+        wire.extend_from_slice(&payload(PayloadRole::Message(Target::Top), b"x"));
     }
     let came = allocated(|| {
         assert_eq!(take(&mut end, App::Keeps, &mut wire), End::Taken);
@@ -476,7 +476,7 @@ fn the_first_and_the_last_id_are_ids_and_every_id_can_be_in_use() {
         assert_eq!(end.request(id, Bytes::new()), Err(refusal::ID_IN_USE));
     }
     assert_eq!((end.free_id(), end.free_request_id()), (Ok(1), Ok(1)));
-    let close = |id| payload(Carrier::Close(Target::Own(id)), b"");
+    let close = |id| payload(PayloadRole::Close(Target::Own(id)), b"");
     let twice = |_| {
         [
             open(EntityKind::Sink, u32::MAX),

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use ackline_bpmux::chunk::{Carrier, Head, encode};
+use ackline_bpmux::chunk::{Head, PayloadRole, encode};
 use ackline_bpmux::{
     Config, Connection, ENTITY_BYTES, EntityKind, FREE_BYTES, Kind, Limits, REQUEST_BYTES, Target,
 };
@@ -19,17 +19,17 @@ fn shared(quota: &Arc<Quota>) -> Connection {
 }
 
 /// The peer sends a chunk without payload bytes, and all that it causes is sent.
-fn takes(end: &mut Connection, carrier: Carrier) -> Result<(), Kind> {
+fn takes(end: &mut Connection, role: PayloadRole) -> Result<(), Kind> {
     let length = 0;
-    let mut input = BytesMut::from(encode(Head::Payload { carrier, length }).as_ref());
+    let mut input = BytesMut::from(encode(Head::Payload { role, length }).as_ref());
     let taken = end.receive(Instant::now(), &mut input);
     while end.poll_event().is_some() {}
     end.poll_transmit(Instant::now(), &mut SendQueue::new());
     taken.map(drop).map_err(|error| error.kind)
 }
 
-const fn opened(id: u32) -> Carrier {
-    Carrier::Open(EntityKind::Duplex, id)
+const fn opened(id: u32) -> PayloadRole {
+    PayloadRole::Open(EntityKind::Duplex, id)
 }
 
 const FREE_ENTITIES: u64 = FREE_BYTES / ENTITY_BYTES;
@@ -63,10 +63,10 @@ fn open_entities_of_the_peer_are_charged_to_the_memory_of_all_connections() {
     let mut other = shared(&quota);
     open(&mut other, 0, FREE_ENTITIES).unwrap();
     for id in 0..10 {
-        takes(&mut other, Carrier::Request(id)).unwrap();
+        takes(&mut other, PayloadRole::Request(id)).unwrap();
     }
     assert_eq!(quota.used(), 10 * ENTITY_BYTES + 10 * REQUEST_BYTES);
-    takes(&mut other, Carrier::Request(10)).unwrap_err();
+    takes(&mut other, PayloadRole::Request(10)).unwrap_err();
     drop((one, other));
     assert_eq!(quota.used(), 0);
 }
@@ -78,7 +78,7 @@ fn cancels_that_have_begun_of_requests_that_are_not_there_are_charged_too() {
     let mut cancel = |id| {
         let mut input = BytesMut::from(encode(Head::Partial { total: 9 }).as_ref());
         assert!(end.receive(Instant::now(), &mut input).is_ok());
-        takes(&mut end, Carrier::CancelRequest(id))
+        takes(&mut end, PayloadRole::CancelRequest(id))
     };
     // Two partial payloads are not counted, as the top-level may have them.
     let free = u32::try_from(FREE_BYTES / REQUEST_BYTES).unwrap() + 2;
@@ -107,12 +107,12 @@ fn a_cancel_that_has_ended_is_given_back() {
         end.poll_transmit(Instant::now(), &mut SendQueue::new());
         let mut input = BytesMut::from(encode(Head::Partial { total: 1 }).as_ref());
         assert!(end.receive(Instant::now(), &mut input).is_ok());
-        takes(&mut end, Carrier::CancelRequest(id)).unwrap();
+        takes(&mut end, PayloadRole::CancelRequest(id)).unwrap();
     }
     assert_eq!(quota.used(), 5 * REQUEST_BYTES);
     for id in 0..5 {
-        let (carrier, length) = (Carrier::CancelRequest(id), 1);
-        let mut input = BytesMut::from(encode(Head::Payload { carrier, length }).as_ref());
+        let (role, length) = (PayloadRole::CancelRequest(id), 1);
+        let mut input = BytesMut::from(encode(Head::Payload { role, length }).as_ref());
         input.extend_from_slice(b"x");
         assert!(end.receive(Instant::now(), &mut input).is_ok());
     }
@@ -126,11 +126,11 @@ fn memory_of_ended_entities_is_given_back() {
     open(&mut end, 0, FREE_ENTITIES).unwrap();
     for round in 0..100 {
         takes(&mut end, opened(1_000)).unwrap();
-        takes(&mut end, Carrier::Request(round)).unwrap();
+        takes(&mut end, PayloadRole::Request(round)).unwrap();
         assert_eq!(quota.used(), ENTITY_BYTES + REQUEST_BYTES);
         end.respond(round, Bytes::new()).unwrap();
-        takes(&mut end, Carrier::Close(Target::Own(1_000))).unwrap();
-        takes(&mut end, Carrier::Cancel(Target::Own(1_000))).unwrap();
+        takes(&mut end, PayloadRole::Close(Target::Own(1_000))).unwrap();
+        takes(&mut end, PayloadRole::Cancel(Target::Own(1_000))).unwrap();
         assert_eq!(quota.used(), 0);
     }
     // Entities from before the quota are charged, and not refused.
@@ -155,8 +155,8 @@ fn announces(memory: Option<u64>, limit: u64, total: u64) -> Result<(), Kind> {
     end.poll_transmit(Instant::now(), &mut SendQueue::new());
     let mut input = BytesMut::new();
     input.extend_from_slice(encode(Head::Partial { total }).as_ref());
-    let (carrier, length) = (Carrier::Message(Target::Top), 1);
-    input.extend_from_slice(encode(Head::Payload { carrier, length }).as_ref());
+    let (role, length) = (PayloadRole::Message(Target::Top), 1);
+    input.extend_from_slice(encode(Head::Payload { role, length }).as_ref());
     let taken = end.receive(Instant::now(), &mut input);
     taken.map(drop).map_err(|error| error.kind)
 }

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use ackline_bpmux::chunk::{Carrier, Head, encode};
+use ackline_bpmux::chunk::{Head, PayloadRole, encode};
 use ackline_bpmux::{Config, Connection, CreditPolicy, EntityKind, Event, Limits, Target};
 use ackline_core::{Connection as _, ErrorKind as _, SendQueue};
 use bytes::{Buf as _, Bytes, BytesMut};
@@ -27,17 +27,17 @@ fn end(parts: bool) -> Connection {
         ..Config::default()
     };
     let mut end = Connection::new(Instant::now(), config);
-    takes(&mut end, &sent(Carrier::Open(EntityKind::Sink, 1), b"")).unwrap();
+    takes(&mut end, &sent(PayloadRole::Open(EntityKind::Sink, 1), b"")).unwrap();
     wire(&mut end);
     assert!(matches!(end.poll_event(), Some(Event::Opened { .. })));
     end
 }
 
-fn sent(carrier: Carrier, payload: &[u8]) -> Vec<u8> {
+fn sent(role: PayloadRole, payload: &[u8]) -> Vec<u8> {
     let length = u64::try_from(payload.len()).unwrap();
-    // The carrier is seen from the peer.
-    let carrier = carrier.flipped();
-    let head = encode(Head::Payload { carrier, length });
+    // The role is seen from the peer.
+    let role = role.flipped();
+    let head = encode(Head::Payload { role, length });
     [head.as_ref(), payload].concat()
 }
 
@@ -80,7 +80,7 @@ fn told(end: &mut Connection) -> Vec<(Bytes, bool)> {
 #[test]
 fn a_message_far_above_the_limit_comes_in_its_chunks_and_holds_nothing() {
     let mut end = end(true);
-    let message = Carrier::Message(PEER);
+    let message = PayloadRole::Message(PEER);
     takes(
         &mut end,
         &[partial(100_000), sent(message, &[7; 50])].concat(),
@@ -112,7 +112,7 @@ fn a_message_far_above_the_limit_comes_in_its_chunks_and_holds_nothing() {
 #[test]
 fn without_credit_for_it_no_part_comes_in() {
     let mut end = end(true);
-    let message = Carrier::Message(PEER);
+    let message = PayloadRole::Message(PEER);
     takes(
         &mut end,
         &[partial(1_000), sent(message, &[7; 50])].concat(),
@@ -125,15 +125,15 @@ fn without_credit_for_it_no_part_comes_in() {
 
 #[test]
 fn everything_else_has_its_limit_as_before() {
-    for carrier in [
-        Carrier::Message(Target::Top),
-        Carrier::Request(5),
-        Carrier::Open(EntityKind::Sink, 5),
-        Carrier::Close(PEER),
+    for role in [
+        PayloadRole::Message(Target::Top),
+        PayloadRole::Request(5),
+        PayloadRole::Open(EntityKind::Sink, 5),
+        PayloadRole::Close(PEER),
     ] {
         let mut end = end(true);
-        let refused = takes(&mut end, &[partial(101), sent(carrier, &[7; 10])].concat());
-        assert_eq!(refused.unwrap_err(), "bpmux.limit_exceeded", "{carrier}");
+        let refused = takes(&mut end, &[partial(101), sent(role, &[7; 10])].concat());
+        assert_eq!(refused.unwrap_err(), "bpmux.limit_exceeded", "{role}");
     }
     let mut end = end(false);
     assert_eq!(
@@ -144,11 +144,11 @@ fn everything_else_has_its_limit_as_before() {
 
 #[test]
 fn a_message_in_parts_is_not_cut_short_and_ends_with_its_cancel() {
-    let message = Carrier::Message(PEER);
+    let message = PayloadRole::Message(PEER);
     let begun = [partial(1_000), sent(message, &[7; 20])].concat();
     let mut cut = end(true);
     takes(&mut cut, &begun).unwrap();
-    let close = takes(&mut cut, &sent(Carrier::Close(PEER), b""));
+    let close = takes(&mut cut, &sent(PayloadRole::Close(PEER), b""));
     assert_eq!(close.unwrap_err(), "bpmux.partial_violation");
     let mut cut = end(true);
     takes(&mut cut, &begun).unwrap();
@@ -181,7 +181,7 @@ fn a_message_in_parts_is_not_cut_short_and_ends_with_its_cancel() {
 #[test]
 fn a_message_in_one_chunk_is_one_message_and_empty_chunks_are_nothing() {
     let mut end = end(true);
-    let message = Carrier::Message(PEER);
+    let message = PayloadRole::Message(PEER);
     let one = [partial(4), sent(message, b"four")].concat();
     let two = [partial(2), sent(message, b""), sent(message, b"ab")].concat();
     takes(&mut end, &[one, two].concat()).unwrap();

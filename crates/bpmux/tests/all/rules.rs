@@ -5,7 +5,7 @@ mod ends;
 
 use std::time::{Duration, Instant};
 
-use ackline_bpmux::chunk::{Carrier, Decoded, Head, decode, encode};
+use ackline_bpmux::chunk::{Decoded, Head, PayloadRole, decode, encode};
 use ackline_bpmux::{
     Config, Connection, CreditPolicy, EntityKind, Event, Target, Waiting, refusal,
 };
@@ -76,8 +76,8 @@ pub(crate) fn takes(end: &mut Connection, heads: &[Head]) -> Result<Need, String
     need.map_err(|error| error.kind.code().to_owned())
 }
 
-pub(crate) fn payload(carrier: Carrier, length: u64) -> Head {
-    Head::Payload { carrier, length }
+pub(crate) fn payload(role: PayloadRole, length: u64) -> Head {
+    Head::Payload { role, length }
 }
 
 pub(crate) const fn credit(target: Target, amount: u64) -> Head {
@@ -107,7 +107,7 @@ fn a_small_message_goes_within_one_turn_of_a_bulk_sender() {
     let bytes = wire(&mut end);
     let heads = heads(&bytes[..300_000]);
     let bulk = heads.iter().position(|head| {
-        matches!(head, Head::Payload { carrier: Carrier::Message(target), .. } if *target == TOP)
+        matches!(head, Head::Payload { role: PayloadRole::Message(target), .. } if *target == TOP)
     });
     let ahead = heads[..bulk.unwrap()].iter().map(|head| match head {
         Head::Payload { length, .. } if *length > 100 => *length,
@@ -132,9 +132,9 @@ fn jobs_and_writers_get_the_same_share() {
     let bytes = wire(&mut end);
     let (mut jobs, mut all) = (0, 0);
     for head in heads(&bytes[..4 << 20]) {
-        if let Head::Payload { carrier, length } = head {
+        if let Head::Payload { role, length } = head {
             all += length;
-            jobs += if carrier == Carrier::Request(1) {
+            jobs += if role == PayloadRole::Request(1) {
                 length
             } else {
                 0
@@ -165,7 +165,7 @@ fn few_payloads_are_in_parts_at_once_and_small_ones_pass_them() {
         .filter(|head| matches!(head, Head::Partial { .. }))
         .count();
     assert_eq!(begun, 4);
-    assert!(heads.contains(&payload(Carrier::Request(99), 10)));
+    assert!(heads.contains(&payload(PayloadRole::Request(99), 10)));
     takes(&mut end, &[credit(TOP, 1_000)]).unwrap();
     wire(&mut end);
     assert_eq!(
@@ -177,32 +177,35 @@ fn few_payloads_are_in_parts_at_once_and_small_ones_pass_them() {
 #[test]
 fn one_large_payload_is_in_parts_at_once_and_an_answer_begins_beside_it() {
     let mut end = Connection::new(Instant::now(), Config::default());
-    takes(&mut end, &[payload(Carrier::Request(7), 0)]).unwrap();
+    takes(&mut end, &[payload(PayloadRole::Request(7), 0)]).unwrap();
     for id in 0..3 {
         end.request(id, zeros(1 << 20)).unwrap();
     }
     takes(&mut end, &[credit(TOP, 100_000)]).unwrap();
     end.send(TOP, zeros(1 << 20)).unwrap();
-    let carriers = |end: &mut Connection| {
+    let roles = |end: &mut Connection| {
         let heads = heads(&wire(end)).into_iter();
-        let mut carriers: Vec<_> = heads
+        let mut roles: Vec<_> = heads
             .filter_map(|head| match head {
-                Head::Payload { carrier, length } => Some((carrier, length > 0)),
+                Head::Payload { role, length } => Some((role, length > 0)),
                 _ => None,
             })
             .collect();
-        carriers.dedup();
-        carriers
+        roles.dedup();
+        roles
     };
-    assert_eq!(carriers(&mut end), [(Carrier::Request(0), true)]);
+    assert_eq!(roles(&mut end), [(PayloadRole::Request(0), true)]);
     // It begins without credit: the peer learns that it comes.
     end.respond(7, zeros(2 << 20)).unwrap();
-    assert_eq!(carriers(&mut end), [(Carrier::Response(7), false)]);
+    assert_eq!(roles(&mut end), [(PayloadRole::Response(7), false)]);
     takes(&mut end, &[credit(TOP, 1 << 20)]).unwrap();
     // Fewer bytes of the request are left; the next one waits for the answer.
     assert_eq!(
-        carriers(&mut end),
-        [(Carrier::Request(0), true), (Carrier::Response(7), true)]
+        roles(&mut end),
+        [
+            (PayloadRole::Request(0), true),
+            (PayloadRole::Response(7), true)
+        ]
     );
     takes(&mut end, &[credit(TOP, 1 << 30)]).unwrap();
     wire(&mut end);
@@ -286,7 +289,7 @@ fn room_is_told_once_when_it_is_there_or_the_half_ends() {
     end.open(EntityKind::Sink, 1, Bytes::new()).unwrap();
     end.want_credit(OWN).unwrap();
     assert_eq!(end.poll_event(), None);
-    takes(&mut end, &[payload(Carrier::Cancel(PEER), 0)]).unwrap();
+    takes(&mut end, &[payload(PayloadRole::Cancel(PEER), 0)]).unwrap();
     assert_eq!(end.poll_event(), Some(Event::Room { target: OWN }));
     end.open(EntityKind::Sink, 2, Bytes::new()).unwrap();
     end.want_credit(Target::Own(2)).unwrap();
@@ -302,7 +305,7 @@ fn payloads_that_had_to_wait_are_told_when_they_were_sent() {
     let mut end = Connection::new(Instant::now(), Config::default());
     end.open(EntityKind::Sink, 1, zeros(3)).unwrap();
     assert_eq!(end.send(OWN, zeros(1)), Err(refusal::UNKNOWN_ID));
-    takes(&mut end, &[payload(Carrier::Request(8), 0)]).unwrap();
+    takes(&mut end, &[payload(PayloadRole::Request(8), 0)]).unwrap();
     end.poll_event();
     end.respond(8, zeros(3)).unwrap();
     takes(&mut end, &[credit(TOP, 6)]).unwrap();
@@ -329,8 +332,8 @@ fn a_close_of_the_top_level_waits_for_the_end_of_a_half_sent_request() {
     end.cancel_request(1, zeros(4)).unwrap();
     assert_eq!(heads(&wire(&mut end)), []);
     takes(&mut end, &[credit(TOP, 4)]).unwrap();
-    let close = payload(Carrier::Close(TOP), 0);
-    let cancel = payload(Carrier::CancelRequest(1), 4);
+    let close = payload(PayloadRole::Close(TOP), 0);
+    let cancel = payload(PayloadRole::CancelRequest(1), 4);
     assert_eq!(heads(&wire(&mut end)), [cancel, close]);
 }
 
@@ -366,10 +369,10 @@ fn both_ends_finish_when_a_response_crosses_its_cancel() {
 #[test]
 fn bytes_behind_the_end_are_dropped_however_they_are_cut() {
     let bytes: Vec<u8> = [
-        payload(Carrier::Cancel(TOP), 0),
-        payload(Carrier::Close(TOP), 0),
+        payload(PayloadRole::Cancel(TOP), 0),
+        payload(PayloadRole::Close(TOP), 0),
         // There is no such entity.
-        payload(Carrier::Message(Target::Own(9)), 0),
+        payload(PayloadRole::Message(Target::Own(9)), 0),
     ]
     .iter()
     .flat_map(|head| encode(*head).as_ref().to_vec())
@@ -390,7 +393,11 @@ fn bytes_behind_the_end_are_dropped_however_they_are_cut() {
 fn a_cancel_of_the_top_level_that_waits_is_dropped_when_it_was_closed() {
     let mut end = Connection::new(Instant::now(), Config::default());
     end.cancel(TOP, zeros(5)).unwrap();
-    takes(&mut end, &[payload(Carrier::Close(TOP), 0), credit(TOP, 5)]).unwrap();
+    takes(
+        &mut end,
+        &[payload(PayloadRole::Close(TOP), 0), credit(TOP, 5)],
+    )
+    .unwrap();
     assert_eq!(heads(&wire(&mut end)), []);
     assert_eq!(end.stats().waiting_bytes, 0);
     assert_eq!(end.cancel(TOP, Bytes::new()), Err(refusal::ALREADY_ENDED));
@@ -404,10 +411,10 @@ fn after_an_error_answers_go_calls_are_refused_and_nothing_is_held() {
     wire(&mut end);
     let mut bytes = Vec::new();
     for head in [
-        payload(Carrier::Open(EntityKind::Sink, 1), 0),
-        payload(Carrier::Close(OWN), 0),
+        payload(PayloadRole::Open(EntityKind::Sink, 1), 0),
+        payload(PayloadRole::Close(OWN), 0),
         Head::Partial { total: 50 },
-        payload(Carrier::Request(1), 1),
+        payload(PayloadRole::Request(1), 1),
     ] {
         bytes.extend_from_slice(encode(head).as_ref());
     }

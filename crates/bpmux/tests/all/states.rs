@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Instant;
 
-use ackline_bpmux::chunk::{Carrier, Decoded, Head, Inspector, decode, encode};
+use ackline_bpmux::chunk::{Decoded, Head, Inspector, PayloadRole, decode, encode};
 use ackline_bpmux::{Config, Connection, EntityKind, Event, Limits, Target};
 use ackline_core::{Connection as _, ErrorKind, Inspect as _, SendQueue, UsageError};
 use bytes::{Buf, Bytes, BytesMut};
@@ -71,8 +71,8 @@ impl End {
 
     /// The peer sends a chunk with an empty payload. The result is that of a stimulus, which might be refused.
     #[allow(clippy::unnecessary_wraps)] // calls are
-    fn takes_empty(&mut self, carrier: Carrier) -> Result<(), UsageError> {
-        self.takes(Head::Payload { carrier, length: 0 });
+    fn takes_empty(&mut self, role: PayloadRole) -> Result<(), UsageError> {
+        self.takes(Head::Payload { role, length: 0 });
         Ok(())
     }
 
@@ -237,14 +237,15 @@ fn writer() -> String {
         ("close sent", |end| close(end, Bytes::new())),
         ("close sent, cancel came", |end| {
             close(end, Bytes::new());
-            end.takes_empty(Carrier::Cancel(Target::Peer(1))).unwrap();
+            end.takes_empty(PayloadRole::Cancel(Target::Peer(1)))
+                .unwrap();
         }),
     ];
     let stimuli: &[Stimulus] = &[
         ("`send`", |end| end.connection.send(OWN, Bytes::new())),
         ("`close`", |end| end.connection.close(OWN, Bytes::new())),
         ("cancel arrives", |end| {
-            end.takes_empty(Carrier::Cancel(Target::Peer(1)))
+            end.takes_empty(PayloadRole::Cancel(Target::Peer(1)))
         }),
         ("acknowledgement of the close arrives", |end| {
             end.takes(Head::AckClose(Target::Peer(1)));
@@ -280,7 +281,8 @@ fn reader() -> String {
         ("cancel sent", |end| cancel(end, Bytes::new())),
         ("cancel sent, close came", |end| {
             cancel(end, Bytes::new());
-            end.takes_empty(Carrier::Close(Target::Peer(1))).unwrap();
+            end.takes_empty(PayloadRole::Close(Target::Peer(1)))
+                .unwrap();
         }),
     ];
     let stimuli: &[Stimulus] = &[
@@ -288,10 +290,10 @@ fn reader() -> String {
         ("`grant_credit`", |end| end.connection.grant_credit(OWN, 1)),
         ("`ping`", |end| end.connection.ping(OWN)),
         ("message arrives", |end| {
-            end.takes_empty(Carrier::Message(Target::Peer(1)))
+            end.takes_empty(PayloadRole::Message(Target::Peer(1)))
         }),
         ("close arrives", |end| {
-            end.takes_empty(Carrier::Close(Target::Peer(1)))
+            end.takes_empty(PayloadRole::Close(Target::Peer(1)))
         }),
         ("acknowledgement of the cancel arrives", |end| {
             end.takes(Head::AckCancel(Target::Peer(1)));
@@ -309,7 +311,8 @@ fn reader() -> String {
 /// The states of a half whose closes are acknowledged by call.
 const fn holder_states() -> &'static [State] {
     fn closed(end: &mut End) {
-        end.takes_empty(Carrier::Close(Target::Peer(1))).unwrap();
+        end.takes_empty(PayloadRole::Close(Target::Peer(1)))
+            .unwrap();
     }
     &[
         ("open", |_| {}),
@@ -342,7 +345,8 @@ const fn holder_states() -> &'static [State] {
         ("cancel sent", |end| cancel(end, Bytes::new())),
         ("cancel sent, close came", |end| {
             cancel(end, Bytes::new());
-            end.takes_empty(Carrier::Close(Target::Peer(1))).unwrap();
+            end.takes_empty(PayloadRole::Close(Target::Peer(1)))
+                .unwrap();
         }),
         ("cancel acknowledged, close came", |end| {
             cancel(end, Bytes::new());
@@ -364,10 +368,10 @@ fn holder() -> String {
         }),
         ("`cancel`", |end| end.connection.cancel(OWN, Bytes::new())),
         ("message arrives", |end| {
-            end.takes_empty(Carrier::Message(Target::Peer(1)))
+            end.takes_empty(PayloadRole::Message(Target::Peer(1)))
         }),
         ("close arrives", |end| {
-            end.takes_empty(Carrier::Close(Target::Peer(1)))
+            end.takes_empty(PayloadRole::Close(Target::Peer(1)))
         }),
         ("acknowledgement of the cancel arrives", |end| {
             end.takes(Head::AckCancel(Target::Peer(1)));
@@ -408,7 +412,7 @@ fn requester() -> String {
         ("cancel sent, response came", |end| {
             end.connection.request(1, Bytes::new()).unwrap();
             end.connection.cancel_request(1, Bytes::new()).unwrap();
-            end.takes_empty(Carrier::Response(1)).unwrap();
+            end.takes_empty(PayloadRole::Response(1)).unwrap();
         }),
     ];
     let stimuli: &[Stimulus] = &[
@@ -416,10 +420,10 @@ fn requester() -> String {
             end.connection.cancel_request(1, Bytes::new())
         }),
         ("response arrives", |end| {
-            end.takes_empty(Carrier::Response(1))
+            end.takes_empty(PayloadRole::Response(1))
         }),
         ("close of the response arrives", |end| {
-            end.takes_empty(Carrier::CloseResponse(1))
+            end.takes_empty(PayloadRole::CloseResponse(1))
         }),
         ("acknowledgement of the cancel arrives", |end| {
             end.takes(Head::AckCancelRequest(1));
@@ -433,7 +437,7 @@ fn requester() -> String {
 
 fn responder() -> String {
     fn asked(end: &mut End) {
-        end.takes_empty(Carrier::Request(1)).unwrap();
+        end.takes_empty(PayloadRole::Request(1)).unwrap();
         end.told();
     }
     let states: &[State] = &[
@@ -463,7 +467,7 @@ fn responder() -> String {
         ("close of the response sent, cancel came", |end| {
             asked(end);
             end.connection.close_response(1, Bytes::new()).unwrap();
-            end.takes_empty(Carrier::CancelRequest(1)).unwrap();
+            end.takes_empty(PayloadRole::CancelRequest(1)).unwrap();
         }),
     ];
     let stimuli: &[Stimulus] = &[
@@ -472,7 +476,7 @@ fn responder() -> String {
             end.connection.close_response(1, Bytes::new())
         }),
         ("cancel arrives", |end| {
-            end.takes_empty(Carrier::CancelRequest(1))
+            end.takes_empty(PayloadRole::CancelRequest(1))
         }),
         ("acknowledgement of the close arrives", |end| {
             end.takes(Head::AckCloseResponse(1));
@@ -500,16 +504,16 @@ fn tag(head: Head) -> String {
 }
 
 /// Returns the answer that an end gives by itself to a close or cancel.
-fn answer(kind: EntityKind, by_opener: bool, carrier: Carrier) -> Head {
+fn answer(kind: EntityKind, by_opener: bool, role: PayloadRole) -> Head {
     let mut end = if by_opener {
         let mut end = End::new();
-        end.takes_empty(Carrier::Open(kind, 1)).unwrap();
+        end.takes_empty(PayloadRole::Open(kind, 1)).unwrap();
         end
     } else {
         End::with(kind)
     };
     end.told();
-    end.takes_empty(carrier).unwrap();
+    end.takes_empty(role).unwrap();
     let mut out = SendQueue::new();
     end.connection.poll_transmit(Instant::now(), &mut out);
     let Ok(Decoded::Whole { head, .. }) = decode(out.chunk()) else {
@@ -522,8 +526,8 @@ fn answer(kind: EntityKind, by_opener: bool, carrier: Carrier) -> Head {
 fn acknowledgements() -> String {
     let mut lines =
         String::from("| end | sent by | chunk | acknowledged by |\n|---|---|---|---|\n");
-    let mut line = |what: &str, by: &str, carrier, answer: &str| {
-        let chunk = tag(Head::Payload { carrier, length: 0 });
+    let mut line = |what: &str, by: &str, role, answer: &str| {
+        let chunk = tag(Head::Payload { role, length: 0 });
         writeln!(lines, "| {what} | {by} | {chunk} | {answer} |").unwrap();
     };
     for kind in [EntityKind::Sink, EntityKind::Stream, EntityKind::Duplex] {
@@ -535,16 +539,24 @@ fn acknowledgements() -> String {
                 "the other end"
             };
             let halves = [
-                (kind.is_written(by_opener), "close", Carrier::Close(target)),
-                (kind.is_read(by_opener), "cancel", Carrier::Cancel(target)),
+                (
+                    kind.is_written(by_opener),
+                    "close",
+                    PayloadRole::Close(target),
+                ),
+                (
+                    kind.is_read(by_opener),
+                    "cancel",
+                    PayloadRole::Cancel(target),
+                ),
             ];
-            for (_, what, carrier) in halves.into_iter().filter(|half| half.0) {
+            for (_, what, role) in halves.into_iter().filter(|half| half.0) {
                 let what = format!("{what} of a {}", kind.name());
-                line(&what, by, carrier, &tag(answer(kind, by_opener, carrier)));
+                line(&what, by, role, &tag(answer(kind, by_opener, role)));
             }
         }
     }
-    let (cancel, close) = (Carrier::CancelRequest(1), Carrier::CloseResponse(1));
+    let (cancel, close) = (PayloadRole::CancelRequest(1), PayloadRole::CloseResponse(1));
     line(
         "cancel of a request",
         "its requester",
@@ -560,13 +572,13 @@ fn acknowledgements() -> String {
     line(
         "close of the top-level",
         "either",
-        Carrier::Close(Target::Top),
+        PayloadRole::Close(Target::Top),
         "nothing",
     );
     line(
         "cancel of the top-level",
         "either",
-        Carrier::Cancel(Target::Top),
+        PayloadRole::Cancel(Target::Top),
         "nothing",
     );
     lines

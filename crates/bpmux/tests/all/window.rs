@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use ackline_bpmux::chunk::{Carrier, Head, encode};
+use ackline_bpmux::chunk::{Head, PayloadRole, encode};
 use ackline_bpmux::{Config, Connection, CreditPolicy, EntityKind, Event, Target};
 use ackline_core::{Connection as _, Need, SendQueue};
 use ackline_testkit::netem::{Conditions, XorShift};
@@ -276,8 +276,8 @@ fn a_window_is_not_tried_above_the_budget() {
 fn rounds(count: u32, bytes_per_second: u64, mut delay: impl FnMut() -> Duration) -> Sizes {
     let mut now = Instant::now();
     let mut end = Connection::new(now, config(CEILING, BUDGET));
-    let head = |carrier, length| encode(Head::Payload { carrier, length });
-    let mut input = BytesMut::from(head(Carrier::Open(EntityKind::Sink, 1), 0).as_ref());
+    let head = |role, length| encode(Head::Payload { role, length });
+    let mut input = BytesMut::from(head(PayloadRole::Open(EntityKind::Sink, 1), 0).as_ref());
     end.receive(now, &mut input).unwrap();
     let mut sizes = Sizes::default();
     for _ in 0..count {
@@ -286,7 +286,7 @@ fn rounds(count: u32, bytes_per_second: u64, mut delay: impl FnMut() -> Duration
         let time = delay() + Duration::from_nanos(granted * 1_000_000_000 / bytes_per_second);
         sizes.note(size(&end), time);
         now += time;
-        input.extend_from_slice(head(Carrier::Message(OWN), granted).as_ref());
+        input.extend_from_slice(head(PayloadRole::Message(OWN), granted).as_ref());
         input.resize(input.len() + usize::try_from(granted).unwrap(), 7);
         let need = end.receive(now, &mut input).unwrap();
         assert!(matches!(need, Need::Input { .. }));

@@ -88,9 +88,11 @@ pub trait Machine: Send {
         1
     }
 
-    /// Chooses the transport that later calls are about, but for verbs and events.
-    fn select(&mut self, transport: u64) {
-        let _ = transport;
+    /// Chooses the transport that later calls are about, but for verbs and events. Returns whether the machine can have
+    /// a transport of this number: most have one alone, number 1.
+    #[must_use]
+    fn select(&mut self, transport: u64) -> bool {
+        transport == 1
     }
 }
 

@@ -13,27 +13,32 @@ ackline_core::options! {
     #[derive(Debug, Clone)]
     pub struct AcceptorOptions {
         options {
-            /// Networks of proxies, 10.0.0.0/8,127.0.0.1: a PROXY header is required from them, refused from others.
+            /// Networks of proxies, such as 10.0.0.0/8,127.0.0.1. A connection from them must begin with a
+            /// PROXY header; one from elsewhere must not.
             proxy_from: Networks = Networks::default(), NETWORKS, LISTEN | RECEIVE;
-            /// Networks that may connect, by the client's address. Unix sockets have the rights of their file instead.
+            /// Networks that may connect, by the address of the client. It does not apply to Unix sockets:
+            /// the rights of the socket file decide there.
             allow: Networks = Networks::default(), NETWORKS, LISTEN | RECEIVE;
-            /// Connections at once, also while they are being admitted. Of connections of proxies that wait for their PROXY
-            /// header there may be as many as are free, and a tenth more, or 64.
+            /// Connections at once, including those that are still being admitted. Connections from proxies
+            /// that have not sent their PROXY header yet may be as many as are free, and a tenth of this
+            /// limit (at least 64) more.
             max_connections: usize = 10_000, count(1..=u64::MAX), LISTEN | RECEIVE;
-            /// Connections of one address (IPv6: of its /64) or local user at once; 0 is all. When all connections are taken
-            /// and an address or user that has fewer asks for one, one of the address or user that has the most is ended:
-            /// the least useful.
+            /// Connections at once of one address (IPv6: of its /64) or one local user; 0 allows all. When
+            /// all connections are taken and an address or user that has fewer than another asks for one, the
+            /// least useful connection of the address or user that has the most is ended.
             max_connections_per_address: PerAddress = PerAddress::Most, count(0..=u64::MAX), LISTEN | RECEIVE;
-            /// Connections accepted in a second, which may come at once; 0 is off. One address or local user has half of
-            /// it. Connections that are turned away at once do not count.
+            /// Connections accepted in a second, all of which may come at once; 0 is off. One address or
+            /// local user gets at most half of them. Connections that are turned away at once do not count.
             accept_rate: Option<u64> = Some(1_000), count(1..=u64::MAX).or_zero(), LISTEN | RECEIVE;
-            /// Bytes that one sender may send in a second: above it reading waits; 0 is off.
+            /// Bytes that one sender may send in a second; above this rate the receiver waits before it reads
+            /// on. 0 is off.
             max_bytes_per_second: Option<u64> = None, bytes(1..=u64::MAX).or_zero(), LISTEN | RECEIVE;
-            /// Age at which a connection ends in good order, ± 20 %.
+            /// Age at which the receiver ends a connection in good order, 20 % more or less.
             max_connection_age: Option<Duration> = None, time(), LISTEN | RECEIVE;
-            /// For a PROXY header, and for a handshake of TLS or Relink.
+            /// Time for a PROXY header, and for a handshake of TLS or Relink. A connection that takes longer
+            /// is refused.
             handshake_timeout: Duration = Duration::from_secs(10), time(), LISTEN | RECEIVE;
-            /// Silence of a new connection.
+            /// Time until the first byte of a new connection. A connection that takes longer is refused.
             first_byte_timeout: Option<Duration> = Some(Duration::from_secs(10)), time(), LISTEN | RECEIVE;
         }
     }

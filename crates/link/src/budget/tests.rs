@@ -11,7 +11,7 @@ fn sender() -> Arc<str> {
     Arc::from("one")
 }
 
-/// A budget of 400 bytes above the free parts: 300 shared, a lane of 100.
+/// A budget of 400 bytes above the free parts: 300 shared, a reserve of 100.
 fn accounts<const N: usize>() -> (Budget, [Account; N]) {
     let budget = Budget::new(400);
     let accounts = std::array::from_fn(|_| budget.clone().open(&sender(), Arc::default()));
@@ -56,9 +56,9 @@ fn the_free_part_is_not_charged() {
 
 #[test]
 fn links_are_served_in_order_and_none_overtakes() {
-    let (budget, [full, lane, first, second]) = accounts();
+    let (budget, [full, reserve, first, second]) = accounts();
     assert!(full.ask(FREE + 300, FREE + 300, false));
-    assert!(lane.ask(FREE, FREE + 100, false));
+    assert!(reserve.ask(FREE, FREE + 100, false));
     assert!(!first.ask(FREE, FREE + 50, false));
     assert!(!second.ask(FREE, FREE + 1, false));
     assert_eq!(budget.waiting(), 2);
@@ -74,13 +74,13 @@ fn links_are_served_in_order_and_none_overtakes() {
 }
 
 #[test]
-fn one_at_a_time_may_use_the_lane_until_its_charge_is_back_to_0() {
+fn one_at_a_time_may_use_the_reserve_until_its_charge_is_back_to_0() {
     let (_budget, [full, one, two]) = accounts();
     assert!(full.ask(FREE + 300, FREE + 300, false));
     assert!(one.ask(FREE, FREE + 60, false));
     assert!(
         !two.ask(FREE, FREE + 20, false),
-        "the lane is one's although 40 bytes are left of it"
+        "the reserve is one's although 40 bytes are left of it"
     );
     assert!(one.ask(FREE + 60, FREE + 100, false));
     one.settle(FREE + 1);
@@ -108,10 +108,10 @@ fn a_link_with_a_complete_frame_waits_behind_the_others() {
 
 #[test]
 fn a_link_that_waits_for_its_own_settling_delays_no_other() {
-    let (_budget, [full, lane, one, first, second]) = accounts();
+    let (_budget, [full, reserve, one, first, second]) = accounts();
     assert!(one.ask(FREE + 60, FREE + 60, false));
     assert!(full.ask(FREE + 240, FREE + 240, false));
-    assert!(lane.ask(FREE, FREE + 100, false));
+    assert!(reserve.ask(FREE, FREE + 100, false));
     assert!(!first.ask(FREE, FREE + 20, false));
     assert!(!one.ask(FREE + 60, FREE + 70, true));
     assert!(!second.ask(FREE, FREE + 10, false));
@@ -123,13 +123,13 @@ fn a_link_that_waits_for_its_own_settling_delays_no_other() {
 }
 
 #[test]
-fn the_holder_of_the_lane_can_complete_a_frame_that_the_lane_admits() {
+fn the_holder_of_the_reserve_can_complete_a_frame_that_the_reserve_admits() {
     let (budget, [full, one, two]) = accounts();
     assert!(one.ask(FREE + 50, FREE + 50, false));
     assert!(full.ask(FREE + 250, FREE + 250, false));
     assert!(
         one.ask(FREE + 50, FREE + 80, false),
-        "its 50 bytes move to the lane"
+        "its 50 bytes move to the reserve"
     );
     assert!(
         two.ask(FREE + 50, FREE + 50, false),
@@ -145,7 +145,7 @@ fn the_holder_of_the_lane_can_complete_a_frame_that_the_lane_admits() {
 #[test]
 fn undecided_bytes_block_no_link_and_are_refused_above_their_part() {
     const KIB: u64 = 1024;
-    // 3,072 KiB shared, of which 2,048 may be undecided, and a lane of 1,024.
+    // 3,072 KiB shared, of which 2,048 may be undecided, and a reserve of 1,024.
     let budget = Budget::new(4_096 * KIB);
     let [one, two] = std::array::from_fn(|_| budget.clone().open(&sender(), Arc::default()));
     let [mut first, mut second] = std::array::from_fn(|_| budget.undecided());
@@ -157,9 +157,9 @@ fn undecided_bytes_block_no_link_and_are_refused_above_their_part() {
     second.set(512 * KIB).unwrap();
     assert_eq!(budget.used(), 1_536 * KIB);
     let kib = |count: usize| FREE + count * 1_024;
-    // The rest of the shared part, and not a byte more but the lane.
+    // The rest of the shared part, and not a byte more but the reserve.
     assert!(one.ask(kib(1_536), kib(1_536), false));
-    assert!(two.ask(FREE, kib(1_024), false), "the lane");
+    assert!(two.ask(FREE, kib(1_024), false), "the reserve");
     assert!(!one.ask(kib(1_536), kib(1_537), false));
     // The decision frees memory at once.
     first.set(0).unwrap();
@@ -189,7 +189,7 @@ fn a_link_that_asks_is_answered_and_only_others_are_woken() {
         assert!(!is_woken(&own));
     }
     assert!(one.ask(FREE + 300, FREE + 300, false));
-    assert!(two.ask(FREE, FREE + 100, false), "the lane");
+    assert!(two.ask(FREE, FREE + 100, false), "the reserve");
     assert!(!two.ask(FREE + 100, FREE + 200, false));
     assert!(!is_woken(&other));
     one.settle(FREE);
@@ -233,9 +233,9 @@ fn a_link_that_ends_and_returns_again_and_again_holds_no_more_than_it_was_grante
 
 #[test]
 fn a_link_that_stops_waiting_leaves_the_queue() {
-    let (budget, [full, lane, first, second]) = accounts();
+    let (budget, [full, reserve, first, second]) = accounts();
     assert!(full.ask(FREE + 300, FREE + 300, false));
-    assert!(lane.ask(FREE, FREE + 100, false));
+    assert!(reserve.ask(FREE, FREE + 100, false));
     assert!(!first.ask(FREE, FREE + 50, false));
     assert!(!second.ask(FREE, FREE + 10, false));
     full.settle(FREE + 290);

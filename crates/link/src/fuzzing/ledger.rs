@@ -21,7 +21,7 @@ use crate::{Budget, FREE_BYTES, Fairness};
 use member::Member;
 use queue::Queue;
 use rules::{Books, Grant};
-use turns::Lane;
+use turns::ReserveHolders;
 
 /// Runs the schedule that the bytes encode: three bytes of configuration, then the calls.
 pub(super) fn run(data: &[u8]) {
@@ -42,10 +42,10 @@ struct World {
     shown: watch::Receiver<usize>,
     size: Size,
     members: Vec<Member>,
-    lane: Lane,
+    reserve: ReserveHolders,
     queue: Queue,
     senders: [Arc<str>; SENDERS],
-    /// Whether a frame may be larger than the lane.
+    /// Whether a frame may be larger than the reserve.
     is_greedy: bool,
     /// The link that asks in this call, if no link waited before.
     alone: Option<usize>,
@@ -58,7 +58,7 @@ struct World {
 #[derive(Clone, Copy)]
 struct Size {
     limit: u64,
-    lane: u64,
+    reserve: u64,
     /// Bytes of the shared part that the links of one sender may have.
     most_of_sender: u64,
     /// Bytes that a link is granted at once while links wait.
@@ -67,11 +67,11 @@ struct Size {
 
 impl Size {
     fn new(limit: u64, fairness: &Fairness) -> Self {
-        let lane = limit / 4;
-        let most_of_sender = fairness.share_of(limit - lane);
+        let reserve = limit / 4;
+        let most_of_sender = fairness.share_of(limit - reserve);
         Self {
             limit,
-            lane,
+            reserve,
             most_of_sender,
             turn: (most_of_sender / 16).min(1 << 19),
         }
@@ -81,8 +81,8 @@ impl Size {
     fn most_asked(self, is_greedy: bool, settling: bool) -> usize {
         to_usize(match (is_greedy, settling) {
             (true, _) => self.limit * 2,
-            (false, true) => self.limit + self.lane,
-            (false, false) => self.lane,
+            (false, true) => self.limit + self.reserve,
+            (false, false) => self.reserve,
         })
     }
 }
@@ -103,7 +103,7 @@ impl World {
             size,
             members: Vec::new(),
             queue: Queue::new(size),
-            lane: Lane::new(),
+            reserve: ReserveHolders::new(),
             senders: std::array::from_fn(|number| Arc::from(number.to_string())),
             is_greedy,
             alone: None,
@@ -158,7 +158,7 @@ impl World {
         if one.has_ended {
             return;
         }
-        let is_large = !self.is_greedy && one.held > FREE_BYTES + to_usize(self.size.lane);
+        let is_large = !self.is_greedy && one.held > FREE_BYTES + to_usize(self.size.reserve);
         let settling = one.held > 0 && (second & 1 == 1 || is_large);
         let most = self.size.most_asked(self.is_greedy, settling);
         one.tell();
@@ -244,7 +244,7 @@ impl World {
         let mut books = Books::of(&self.members, self.size, self.queue.heads());
         books.alone = self.alone.take();
         books.check(&self.budget, &grants);
-        self.lane.follow(&books, &grants, actor);
+        self.reserve.follow(&books, &grants, actor);
         let shown = *self.shown.borrow();
         assert_eq!(shown, books.waiting(), "links that wait are published");
         books

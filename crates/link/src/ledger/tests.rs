@@ -19,7 +19,7 @@ fn share(max_sender_share: f64) -> Fairness {
     }
 }
 
-/// A ledger of 400 bytes: 300 shared, of which one sender may have 150, and a lane of 100.
+/// A ledger of 400 bytes: 300 shared, of which one sender may have 150, and a reserve of 100.
 fn ledger() -> Ledger {
     Ledger::new(400, &share(0.5))
 }
@@ -31,14 +31,20 @@ fn a_senders_links_have_their_share_together_and_wait_for_no_other() {
     let other = ledger.open(sender(2));
     assert!(ledger.ask(one, 0, 100, false));
     assert!(ledger.ask(two, 0, 50, false));
-    assert!(ledger.ask(three, 0, 60, false), "the lane is for anybody");
+    assert!(
+        ledger.ask(three, 0, 60, false),
+        "the reserve is for anybody"
+    );
     assert!(!ledger.ask(two, 50, 51, false));
     assert!(ledger.ask(other, 0, 150, false), "nobody is before it");
     assert_eq!(ledger.used(), 360);
     ledger.settle(three, 0);
     assert_eq!((ledger.take_woken(), ledger.charge(two)), (vec![two], 51));
     ledger.close(two);
-    assert!(ledger.ask(other, 150, 200, false), "the lane is free again");
+    assert!(
+        ledger.ask(other, 150, 200, false),
+        "the reserve is free again"
+    );
     assert!(!ledger.ask(one, 100, 151, false));
     ledger.settle(other, 0);
     assert_eq!((ledger.waiting(), ledger.take_woken()), (0, vec![one]));
@@ -224,7 +230,7 @@ impl World {
         }
         link.held += link.wants;
         link.is_complete = self.random.below(3) > 0;
-        // Frames of one link stay below the lane's size.
+        // Frames of one link stay below the reserve's size.
         link.wants = 1 + self.random.below(100 - link.held.min(99));
         link.is_complete |= link.held + link.wants > 100;
         link.is_woken = true;
@@ -258,9 +264,11 @@ impl World {
         for link in &self.links {
             let held = self.ledger.charge(link.id);
             assert!(held >= link.held, "what is held is charged");
-            // The lane's holder completes its frame, no matter which link it is.
+            // The reserve's holder completes its frame, no matter which link it is.
             let holder = self.ledger.holder.map(|id| self.ledger.charge(id));
-            let beside = holder.map_or(0, |charge| charge.saturating_sub(self.ledger.limits.lane));
+            let beside = holder.map_or(0, |charge| {
+                charge.saturating_sub(self.ledger.limits.reserve)
+            });
             let share = self.ledger.of_sender(&sender(link.sender));
             let most = self.ledger.limits.one_sender + beside;
             assert!(share <= most, "{share} of one sender");
@@ -291,7 +299,7 @@ impl World {
         }
         assert!(
             ledger.holder.is_some(),
-            "a link waits, and the lane is free"
+            "a link waits, and the reserve is free"
         );
         let mut spaces = order
             .iter()
@@ -346,8 +354,8 @@ fn a_link_that_waits_for_its_own_sender_costs_others_nothing() {
     let mut ledger = Ledger::new(40_000, &share(0.5));
     let full = ledger.open(sender(1));
     assert!(ledger.ask(full, 0, 15_000, false));
-    let lane = ledger.open(sender(1));
-    assert!(ledger.ask(lane, 0, 10, false));
+    let reserve = ledger.open(sender(1));
+    assert!(ledger.ask(reserve, 0, 10, false));
     for _ in 0..10_000 {
         let id = ledger.open(sender(1));
         assert!(!ledger.ask(id, 0, 10, false));

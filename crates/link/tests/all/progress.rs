@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::toy::{Toy, frames};
 
-/// 3,000,000 bytes that are shared, and a lane of 1,000,000.
+/// 3,000,000 bytes that are shared, and a reserve of 1,000,000.
 const MEMORY: u64 = 4_000_000;
 
 fn budget(max_sender_share: f64) -> Budget {

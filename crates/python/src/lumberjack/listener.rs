@@ -119,7 +119,8 @@ impl LumberjackListener {
         let mut made = ListenerOptions::default();
         options::set_all(&mut made, Uses::LISTEN, options)?;
         let url = made.with_url(url);
-        let endpoint = super::endpoint(&url.map_err(|text| errors::usage("url", &text))?)?;
+        let endpoint =
+            super::endpoint(&url.map_err(|error| errors::option(&error.option, &error))?)?;
         let ListenerOptions {
             reader: mut config,
             acceptor,

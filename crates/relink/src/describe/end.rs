@@ -30,7 +30,7 @@ pub(super) struct End {
     binder: Binder,
     link: Option<Link>,
     /// The transport of the link.
-    carrier: u64,
+    attached: u64,
     /// The transport that the application means.
     selected: u64,
     transports: BTreeMap<u64, Transport>,
@@ -77,7 +77,7 @@ impl End {
             settings,
             binder,
             link: None,
-            carrier: 1,
+            attached: 1,
             selected: 1,
             transports: BTreeMap::new(),
             events: VecDeque::new(),
@@ -126,7 +126,7 @@ impl End {
         while self.transport().is_live() {
             let step = if self.transport().handshake.is_some() {
                 self.shake_hands(now)
-            } else if self.carrier == self.selected {
+            } else if self.attached == self.selected {
                 self.take_packets(now)
             } else {
                 break;
@@ -194,13 +194,13 @@ impl End {
         if !resumed {
             self.replace_link(now, key);
         }
-        if self.carrier != self.selected
-            && let Some(old) = self.transports.get_mut(&self.carrier)
+        if self.attached != self.selected
+            && let Some(old) = self.transports.get_mut(&self.attached)
             && old.handshake.is_none()
         {
             old.over.get_or_insert(Lifecycle::Closed);
         }
-        self.carrier = self.selected;
+        self.attached = self.selected;
         self.events.push_back(Told::new(
             "link_established",
             vec![
@@ -250,7 +250,7 @@ impl End {
             .as_ref()
             .is_some_and(|link| is_over(link) && link.lifecycle() == Lifecycle::Draining);
         if is_ended
-            && let Some(transport) = self.transports.get_mut(&self.carrier)
+            && let Some(transport) = self.transports.get_mut(&self.attached)
             && transport.handshake.is_none()
             && !transport.is_gone
         {
@@ -266,7 +266,7 @@ impl End {
             is_gone: true,
             ..Transport::default()
         };
-        self.transports.insert(self.carrier, lost);
+        self.transports.insert(self.attached, lost);
     }
 
     fn call_link(&mut self, now: Instant, verb: &str, args: &Args) -> Result<Value, Misuse> {
@@ -339,7 +339,7 @@ impl Machine for End {
                     return Err(NOT_CONNECTED.into());
                 }
                 self.lose_transport(now);
-                self.transports.insert(self.carrier, Transport::default());
+                self.transports.insert(self.attached, Transport::default());
                 if let Some(link) = &mut self.link {
                     link.attach(now, Attach::Resumed);
                 }
@@ -361,7 +361,7 @@ impl Machine for End {
     }
 
     fn receive_eof(&mut self, now: Instant) {
-        let carries = self.carrier == self.selected;
+        let carries = self.attached == self.selected;
         if let Some(link) = self.link.as_mut().filter(|_| carries)
             && let Err(error) = link.receive_eof(now)
         {
@@ -380,7 +380,7 @@ impl Machine for End {
         out.append(&mut transport.out);
         if let Some(handshake) = &mut transport.handshake {
             handshake.poll_transmit(now, out);
-        } else if self.selected == self.carrier
+        } else if self.selected == self.attached
             && let Some(link) = &mut self.link
         {
             link.poll_transmit(now, out);
@@ -407,7 +407,7 @@ impl Machine for End {
             && let Err(error) = link.handle_timeout(now)
         {
             self.transports
-                .entry(self.carrier)
+                .entry(self.attached)
                 .or_default()
                 .fail(&error);
         }
@@ -437,8 +437,9 @@ impl Machine for End {
         self.transports.keys().max().copied().unwrap_or(1)
     }
 
-    fn select(&mut self, transport: u64) {
+    fn select(&mut self, transport: u64) -> bool {
         self.selected = transport;
+        true
     }
 }
 

@@ -17,10 +17,11 @@ ackline_core::options! {
             batch_events: u32 = 2_048, count(1..=0xffff_ffff), CONNECT;
             /// Bytes in a window, before compression; a larger event goes alone.
             batch_bytes: u64 = 4 << 20, bytes(1..=u64::MAX), CONNECT;
-            /// Events accepted and not acknowledged, over all hosts. A batch counts until all of it is acknowledged. Off is as
-            /// many as all hosts may have in flight, and a window for each host.
+            /// Events that may be accepted and not yet acknowledged, over all hosts. A batch counts until all
+            /// of it is acknowledged. Off is as many as all hosts may have in flight, and one window for each
+            /// host.
             buffer_events: Option<u64> = Some(65_536), count(1..=u64::MAX), CONNECT;
-            /// Their bytes. Off is for as many windows, 16 MiB each at least.
+            /// Bytes of these events. Off is enough for as many windows, counted with 16 MiB each at least.
             buffer_bytes: Option<u64> = Some(64 << 20), bytes(1..=u64::MAX), CONNECT;
             /// Number events on and on instead of from 1 in each window.
             cumulative: bool = false, flag(), CONNECT;
@@ -28,7 +29,7 @@ ackline_core::options! {
             connect_timeout: Duration = Duration::from_secs(10), time(), CONNECT;
             /// The longest first wait before a failed host is tried again.
             backoff_min: Duration = Duration::from_secs(1), time().or_zero(), CONNECT;
-            /// The longest wait of all.
+            /// The longest wait before a failed host is tried again.
             backoff_max: Duration = Duration::from_secs(60), time().or_zero(), CONNECT;
             /// Age, a fifth more or less, at which a connection is drained and made anew.
             ttl: Option<Duration> = None, time(), CONNECT;

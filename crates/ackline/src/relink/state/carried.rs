@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ackline_link::PeerInfo;
 
-use ackline_relink::record::Carrier;
+use ackline_relink::record::KeptPeer;
 
 /// The peer of a link's last transport. Clones are the same.
 #[derive(Debug, Clone, Default)]
@@ -35,11 +35,11 @@ impl Carried {
     }
 
     /// Takes the peer from a journal.
-    pub(super) fn read(&self, carrier: Carrier) {
+    pub(super) fn read(&self, kept: KeptPeer) {
         let mut peer = PeerInfo::unix(None);
-        peer.name = carrier.name;
-        peer.sender = carrier.sender;
-        peer.attributes = carrier.attributes;
+        peer.name = kept.name;
+        peer.sender = kept.sender;
+        peer.attributes = kept.attributes;
         *self.lock() = Noted {
             peer: Some(peer),
             is_written: true,
@@ -58,12 +58,12 @@ impl Carried {
         let mut noted = self.lock();
         noted.is_written = true;
         if let Some(peer) = noted.peer.clone() {
-            let carrier = Carrier {
+            let kept = KeptPeer {
                 name: peer.name,
                 sender: peer.sender,
                 attributes: peer.attributes,
             };
-            carrier.encode(out);
+            kept.encode(out);
         }
     }
 
@@ -83,10 +83,10 @@ mod tests {
         let read_back = |record: &[u8]| {
             let carried = Carried::default();
             for one in decode_all(record).unwrap() {
-                let Record::Carried(carrier) = one else {
+                let Record::Carried(kept) = one else {
                     panic!("{one:?}");
                 };
-                carried.read(carrier);
+                carried.read(kept);
             }
             carried
         };

@@ -8,11 +8,13 @@ fn the_peers_end_frees_partial_payloads_and_refuses_calls() {
     end.grant_credit(TOP, 100).unwrap();
     end.request(4, zeros(40)).unwrap();
     wire(&mut end);
-    let mut bytes = encode(payload(Carrier::Message(TOP), 30)).as_ref().to_vec();
+    let mut bytes = encode(payload(PayloadRole::Message(TOP), 30))
+        .as_ref()
+        .to_vec();
     bytes.extend_from_slice(&[0; 30]);
     end.receive(Instant::now(), &mut BytesMut::from(&bytes[..]))
         .unwrap();
-    takes(&mut end, &[payload(Carrier::Message(TOP), 50)]).unwrap();
+    takes(&mut end, &[payload(PayloadRole::Message(TOP), 50)]).unwrap();
     end.receive_eof(Instant::now()).unwrap();
     assert_eq!((end.held_bytes(), end.stats().waiting_bytes), (30, 0));
     assert_eq!(end.send(TOP, Bytes::new()), Err(refusal::CLOSED));
@@ -89,16 +91,16 @@ fn a_cancelled_request_keeps_no_turn_for_the_next_of_its_id() {
     end.request(1, zeros(5)).unwrap();
     takes(&mut end, &[credit(TOP, 5)]).unwrap();
     let sent = heads(&wire(&mut end));
-    assert_eq!(sent, [payload(Carrier::Request(2), 5)]);
+    assert_eq!(sent, [payload(PayloadRole::Request(2), 5)]);
 }
 
 #[test]
 fn payloads_that_the_peer_drops_at_our_cancel_of_the_top_level_hold_nothing() {
-    for carrier in [
-        Carrier::Close(TOP),
-        Carrier::Message(TOP),
-        Carrier::Request(1),
-        Carrier::Open(EntityKind::Sink, 1),
+    for role in [
+        PayloadRole::Close(TOP),
+        PayloadRole::Message(TOP),
+        PayloadRole::Request(1),
+        PayloadRole::Open(EntityKind::Sink, 1),
     ] {
         for cancelled_before in [false, true] {
             let mut end = Connection::new(Instant::now(), automatic(10, 10, 0));
@@ -107,7 +109,7 @@ fn payloads_that_the_peer_drops_at_our_cancel_of_the_top_level_hold_nothing() {
                 end.cancel(TOP, Bytes::new()).unwrap();
             }
             takes(&mut end, &[Head::Partial { total: 50 }]).unwrap();
-            let mut part = BytesMut::from(encode(payload(carrier, 10)).as_ref());
+            let mut part = BytesMut::from(encode(payload(role, 10)).as_ref());
             part.extend_from_slice(b"0123456789");
             end.receive(Instant::now(), &mut part).unwrap();
             if !cancelled_before {
@@ -118,13 +120,13 @@ fn payloads_that_the_peer_drops_at_our_cancel_of_the_top_level_hold_nothing() {
             assert_eq!(
                 (counts.credit.set_aside, counts.credit.unread),
                 (0, 0),
-                "{carrier}"
+                "{role}"
             );
             assert!(
                 counts.credit.granted >= 10,
                 "there is credit for others: {counts:?}"
             );
-            let is_kept = carrier == Carrier::Close(TOP);
+            let is_kept = role == PayloadRole::Close(TOP);
             assert_eq!(end.held_bytes(), if is_kept { 10 } else { 0 });
         }
     }
@@ -158,7 +160,7 @@ fn credit_behind_the_peers_cancel_is_ignored_until_our_close_is_answered() {
     wire(&mut end);
     end.close(OWN, Bytes::new()).unwrap();
     wire(&mut end);
-    let cancel = payload(Carrier::Cancel(OWN.flipped()), 0);
+    let cancel = payload(PayloadRole::Cancel(OWN.flipped()), 0);
     takes(&mut end, &[cancel, credit(OWN.flipped(), 5)]).unwrap();
     takes(&mut end, &[credit(OWN.flipped(), 5)]).unwrap();
     // With the answer the half is over, and its id is unknown to credit.
@@ -181,7 +183,7 @@ fn ids_are_free_in_the_same_order_after_the_peers_cancel_of_the_top_level() {
         }
         // So all of them were handed out.
         assert_eq!(end.free_id(), Ok(64));
-        takes(&mut end, &[payload(Carrier::Cancel(TOP), 0)]).unwrap();
+        takes(&mut end, &[payload(PayloadRole::Cancel(TOP), 0)]).unwrap();
         end.free_id()
     };
     assert!((0..8).all(|_| ids() == Ok(63)));

@@ -49,7 +49,7 @@ pub(super) struct Grant {
     pub(super) is_turn: bool,
     /// Its turn, if it is known.
     pub(super) turn: Option<(u128, u64)>,
-    /// Whether it held bytes above its free part, so that it continues its turn in the lane.
+    /// Whether it held bytes above its free part, so that it continues its turn in the reserve.
     pub(super) is_used: bool,
 }
 
@@ -165,12 +165,12 @@ impl<'a> Books<'a> {
         assert!(is_within, "links keep more than a quarter");
         let free_parts = to_u64(FREE_BYTES * self.members.len());
         let most = limit + limit / 4 + free_parts;
-        // Undecided bytes are left out: the lane does not count them, so they come on top.
+        // Undecided bytes are left out: the reserve does not count them, so they come on top.
         let is_within = self.granted + self.kept <= most;
         assert!(is_within, "memory is above the formula");
     }
 
-    /// The links of a sender have no more than its share, but for one link of all, which may have the lane.
+    /// The links of a sender have no more than its share, but for one link of all, which may have the reserve.
     fn check_shares(&self) {
         let mut above = (0..SENDERS).filter(|sender| self.above_share(*sender) > 0);
         let Some(sender) = above.next() else {
@@ -179,8 +179,8 @@ impl<'a> Books<'a> {
         assert_eq!(above.next(), None, "two senders are above their share");
         let of_it = self.members.iter().filter(|one| one.sender == sender);
         let largest = of_it.map(|one| one.charge() - one.free_charge()).max();
-        let is_of_lane = self.above_share(sender) <= largest.unwrap_or(0);
-        assert!(is_of_lane, "a sender is above its share");
+        let is_of_reserve = self.above_share(sender) <= largest.unwrap_or(0);
+        assert!(is_of_reserve, "a sender is above its share");
     }
 
     /// Bytes that a sender's links were granted above its share.
@@ -189,10 +189,10 @@ impl<'a> Books<'a> {
         (charge - free).saturating_sub(self.size.most_of_sender)
     }
 
-    /// While frames are no larger than the lane, a waiting link has another one to wait for: it
+    /// While frames are no larger than the reserve, a waiting link has another one to wait for: it
     /// holds memory or a complete frame, and waits for no link.
     fn check_progress(&self) {
-        let waits_in_vain = |one: &Member| one.is_in_line() && one.wants() <= self.size.lane;
+        let waits_in_vain = |one: &Member| one.is_in_line() && one.wants() <= self.size.reserve;
         let goes_on = |one: &Member| {
             let holds = one.charge() > 0 || one.waits.is_some();
             holds && !waits_in_vain(one)

@@ -1,21 +1,21 @@
 //! The order in which links continue: the [turns](super::queue) of their senders, and first come, first served among
-//! the links of one sender, except for the lane, senders that have their share, and links that hold a complete frame.
-//! The model follows which link may have the lane: some calls leave several.
+//! the links of one sender, except for the reserve, senders that have their share, and links that hold a complete frame.
+//! The model follows which link may have the reserve: some calls leave several.
 
 use super::member::Member;
 use super::queue::Head;
 use super::rules::{Books, Grant};
 
-/// The links that may have the lane.
+/// The links that may have the reserve.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct ReserveHolders {
     /// Their numbers.
     holders: Vec<u64>,
-    /// Whether the lane may be free.
+    /// Whether the reserve may be free.
     is_free: bool,
 }
 
-impl Lane {
+impl ReserveHolders {
     pub(super) const fn new() -> Self {
         Self {
             holders: Vec::new(),
@@ -24,7 +24,7 @@ impl Lane {
     }
 
     /// Follows a call of `actor` in which these links were granted more: at least one link must be
-    /// left that may have the lane, or none may have it, so that everything was in turn.
+    /// left that may have the reserve, or none may have it, so that everything was in turn.
     pub(super) fn follow(&mut self, books: &Books<'_>, grants: &[Grant], actor: Option<usize>) {
         let before = std::mem::take(&mut self.holders);
         let is_passed_on = self.is_free || before.iter().any(|id| books.has_ended(*id, actor));
@@ -46,7 +46,7 @@ impl Lane {
 }
 
 impl Books<'_> {
-    /// Whether the turn of a link in the lane may have ended by a call of `actor`: the link has nothing, or it asks
+    /// Whether the turn of a link in the reserve may have ended by a call of `actor`: the link has nothing, or it asks
     /// again and holds nothing.
     fn has_ended(&self, id: u64, actor: Option<usize>) -> bool {
         let Some(at) = self.members.iter().position(|one| one.id == id) else {
@@ -56,7 +56,7 @@ impl Books<'_> {
         (one.charge() == 0 && one.waits.is_none()) || (actor == Some(at) && !one.is_used())
     }
 
-    /// Whether all rules hold if `holder` has the lane, and had it before if `keeps`: grants fit and kept the order,
+    /// Whether all rules hold if `holder` has the reserve, and had it before if `keeps`: grants fit and kept the order,
     /// and no waiting link could continue.
     fn is_in_turn(&self, holder: Option<usize>, keeps: bool, grants: &[Grant]) -> bool {
         let mut of_others = grants.iter().filter(|grant| Some(grant.at) != holder);
@@ -69,12 +69,12 @@ impl Books<'_> {
 
     /// Whether no waiting link could continue now.
     fn is_at_rest(&self, holder: Option<usize>) -> bool {
-        let Some(has_lane) = holder.map(|at| &self.members[at]) else {
-            // The lane is given to a link as soon as one waits for it.
+        let Some(has_reserve) = holder.map(|at| &self.members[at]) else {
+            // The reserve is given to a link as soon as one waits for it.
             return self.heads.is_empty();
         };
-        let is_none = has_lane.charge() == 0 && has_lane.waits.is_none();
-        if is_none || self.could_go_on(has_lane) {
+        let is_none = has_reserve.charge() == 0 && has_reserve.waits.is_none();
+        if is_none || self.could_go_on(has_reserve) {
             return false;
         }
         for head in &self.heads {
@@ -88,41 +88,41 @@ impl Books<'_> {
         true
     }
 
-    /// Whether the lane's holder waits for others although the lane and the shared part have space
+    /// Whether the reserve's holder waits for others although the reserve and the shared part have space
     /// for it. A holder that waits for its own settling continues by that.
-    fn could_go_on(&self, has_lane: &Member) -> bool {
-        let above_lane = has_lane.wants().saturating_sub(self.size.lane);
-        let others = self.used() - has_lane.charge();
-        has_lane.is_in_line() && (above_lane == 0 || others + above_lane <= self.shared())
+    fn could_go_on(&self, has_reserve: &Member) -> bool {
+        let above_reserve = has_reserve.wants().saturating_sub(self.size.reserve);
+        let others = self.used() - has_reserve.charge();
+        has_reserve.is_in_line() && (above_reserve == 0 || others + above_reserve <= self.shared())
     }
 
     const fn shared(&self) -> u64 {
-        self.size.limit - self.size.lane
+        self.size.limit - self.size.reserve
     }
 
-    /// Bytes of the lane that the holder has.
-    fn in_lane(&self, holder: Option<usize>) -> u64 {
-        holder.map_or(0, |at| self.members[at].charge().min(self.size.lane))
+    /// Bytes of the reserve that the holder has.
+    fn in_reserve(&self, holder: Option<usize>) -> u64 {
+        holder.map_or(0, |at| self.members[at].charge().min(self.size.reserve))
     }
 
     /// Whether the shared part and the share of its sender have space for the bytes that a link was
-    /// granted. Free bytes need no space: the lane is lent for them and given back at once.
+    /// granted. Free bytes need no space: the reserve is lent for them and given back at once.
     fn has_fitted(&self, at: usize, holder: Option<usize>) -> bool {
         if self.members[at].charge() == 0 {
             return true;
         }
         let sender = self.members[at].sender;
-        let has_lane = holder.map(|at| &self.members[at]);
-        let of_it = has_lane.filter(|one| one.sender == sender);
-        // The holder may have gone above the lane since.
+        let has_reserve = holder.map(|at| &self.members[at]);
+        let of_it = has_reserve.filter(|one| one.sender == sender);
+        // The holder may have gone above the reserve since.
         let of_holder = of_it.map_or(0, Member::charge);
         let (charged, _) = self.by_sender[sender];
-        self.used() - self.in_lane(holder) <= self.shared()
+        self.used() - self.in_reserve(holder) <= self.shared()
             && charged - of_holder <= self.size.most_of_sender
     }
 
     /// Whether a link that waited, or asked while others did, was granted a whole turn: as many bytes, or all that its
-    /// sender may have. What a link in the lane had of its sender's share is not known any more.
+    /// sender may have. What a link in the reserve had of its sender's share is not known any more.
     fn is_whole(&self, grant: &Grant, holder: Option<usize>) -> bool {
         let one = &self.members[grant.at];
         let is_beside = holder.is_some_and(|at| self.members[at].sender == one.sender);
@@ -137,7 +137,7 @@ impl Books<'_> {
     /// Whether the shared part has space for the whole turn of a link that waits.
     fn is_room(&self, at: usize, holder: Option<usize>) -> bool {
         let one = &self.members[at];
-        let others = self.used() - one.charge() - self.in_lane(holder);
+        let others = self.used() - one.charge() - self.in_reserve(holder);
         others + self.whole_turn(at, holder) <= self.shared()
     }
 
@@ -160,7 +160,7 @@ impl Books<'_> {
         let one = &self.members[at];
         let of_it = holder.filter(|at| self.members[*at].sender == one.sender);
         let (charged, _) = self.by_sender[one.sender];
-        charged - one.charge() - self.in_lane(of_it)
+        charged - one.charge() - self.in_reserve(of_it)
     }
 
     /// Whether the share of a link's sender has space for them.
@@ -169,8 +169,8 @@ impl Books<'_> {
     }
 
     /// Whether a link that was granted more overtook no other waiting link, except links whose
-    /// sender has its share. The lane's holder goes first while its turn lasts, and while it waits for more than the
-    /// lane.
+    /// sender has its share. The reserve's holder goes first while its turn lasts, and while it waits for more than the
+    /// reserve.
     fn keeps_order(&self, grant: &Grant, holder: Option<usize>, keeps: bool) -> bool {
         if holder == Some(grant.at) && (grant.is_used || (keeps && grant.has_waited)) {
             return true;

@@ -8,7 +8,7 @@ fn at(ledger: &mut Ledger, seconds: u64) -> &mut Ledger {
     ledger.at(Duration::from_secs(seconds))
 }
 
-/// A ledger whose shared part is full, and the link that has the lane. A sender may hold two bytes
+/// A ledger whose shared part is full, and the link that has the reserve. A sender may hold two bytes
 /// for ever; for one byte more a request is 4 s late.
 fn full() -> (Ledger, u64) {
     let mut ledger = ledger();
@@ -16,9 +16,9 @@ fn full() -> (Ledger, u64) {
         let full = ledger.open(sender(number));
         assert!(ledger.ask(full, 0, 150, false));
     }
-    let lane = ledger.open(sender(103));
-    assert!(ledger.ask(lane, 0, 1, false));
-    (ledger, lane)
+    let reserve = ledger.open(sender(103));
+    assert!(ledger.ask(reserve, 0, 1, false));
+    (ledger, reserve)
 }
 
 /// Opens a link of a sender, which begins to wait for so many bytes.
@@ -28,21 +28,21 @@ fn waiting(ledger: &mut Ledger, number: u64, wants: u64) -> u64 {
     id
 }
 
-/// Passes the lane on to a new link of a sender, which is the only one to wait.
-fn pass_on(ledger: &mut Ledger, lane: u64, number: u64, wants: u64) -> u64 {
+/// Passes the reserve on to a new link of a sender, which is the only one to wait.
+fn pass_on(ledger: &mut Ledger, reserve: u64, number: u64, wants: u64) -> u64 {
     let next = waiting(ledger, number, wants);
-    ledger.close(lane);
+    ledger.close(reserve);
     assert_eq!(ledger.take_woken(), [next]);
     next
 }
 
-/// Closes the link that has the lane, until no link waits. Returns the links that had it after it.
-fn served(ledger: &mut Ledger, mut lane: u64) -> Vec<u64> {
+/// Closes the link that has the reserve, until no link waits. Returns the links that had it after it.
+fn served(ledger: &mut Ledger, mut reserve: u64) -> Vec<u64> {
     let mut order = Vec::new();
     while ledger.waiting() > 0 {
-        ledger.close(lane);
-        lane = ledger.take_woken()[0];
-        order.push(lane);
+        ledger.close(reserve);
+        reserve = ledger.take_woken()[0];
+        order.push(reserve);
     }
     order
 }
@@ -57,8 +57,8 @@ fn the_sender_that_held_less_for_less_time_is_first() {
         (2, 10, false),
     ];
     for (held, seconds, is_late) in table {
-        let (mut ledger, lane) = full();
-        let of_first = pass_on(&mut ledger, lane, 1, held);
+        let (mut ledger, reserve) = full();
+        let of_first = pass_on(&mut ledger, reserve, 1, held);
         let last = waiting(&mut ledger, 104, 1);
         at(&mut ledger, seconds).close(of_first);
         assert_eq!(ledger.take_woken(), [last]);
@@ -73,11 +73,11 @@ fn the_sender_that_held_less_for_less_time_is_first() {
 fn a_link_that_has_waited_is_granted_a_sixteenth_of_its_share_at_once() {
     // 1,600 bytes for one sender, 100 in one turn.
     let mut ledger = Ledger::new(4_268, &share(0.5));
-    let [full, other, lane] = [101, 102, 103].map(|number| ledger.open(sender(number)));
+    let [full, other, reserve] = [101, 102, 103].map(|number| ledger.open(sender(number)));
     for full in [full, other] {
         assert!(ledger.ask(full, 0, 1_600, false));
     }
-    assert!(ledger.ask(lane, 0, 10, false));
+    assert!(ledger.ask(reserve, 0, 10, false));
     let one = waiting(&mut ledger, 1, 10);
     ledger.settle(full, 1_000);
     assert_eq!((ledger.take_woken(), ledger.charge(one)), (vec![one], 100));
@@ -107,33 +107,33 @@ fn a_link_that_has_waited_is_granted_a_sixteenth_of_its_share_at_once() {
 
 #[test]
 fn a_smaller_request_is_first_and_equal_ones_keep_their_order() {
-    let (mut ledger, lane) = full();
+    let (mut ledger, reserve) = full();
     let [most, one, two, more] = [(1, 20), (2, 5), (3, 5), (4, 10)]
         .map(|(number, wants)| waiting(&mut ledger, number, wants));
-    assert_eq!(served(&mut ledger, lane), [one, two, more, most]);
+    assert_eq!(served(&mut ledger, reserve), [one, two, more, most]);
 }
 
 #[test]
 fn bytes_that_other_links_of_a_sender_hold_count() {
-    let (mut ledger, lane) = full();
-    let lane = pass_on(&mut ledger, lane, 1, 10);
+    let (mut ledger, reserve) = full();
+    let reserve = pass_on(&mut ledger, reserve, 1, 10);
     let [one, two] = [1, 2].map(|number| waiting(&mut ledger, number, 5));
-    assert_eq!(served(&mut ledger, lane), [two, one]);
+    assert_eq!(served(&mut ledger, reserve), [two, one]);
 }
 
 #[test]
 fn the_next_link_of_a_sender_waits_for_the_bytes_of_the_one_before() {
-    let (mut ledger, lane) = full();
+    let (mut ledger, reserve) = full();
     let [one, two] = [1, 1].map(|number| waiting(&mut ledger, number, 5));
     let other = waiting(&mut ledger, 2, 6);
-    assert_eq!(served(&mut ledger, lane), [one, other, two]);
+    assert_eq!(served(&mut ledger, reserve), [one, other, two]);
 }
 
 #[test]
 fn a_sender_that_comes_back_is_as_late_as_before_while_others_wait() {
     for (seconds, is_late) in [(1, true), (60, true), (200, false)] {
-        let (mut ledger, lane) = full();
-        let of_first = pass_on(&mut ledger, lane, 1, 60);
+        let (mut ledger, reserve) = full();
+        let of_first = pass_on(&mut ledger, reserve, 1, 60);
         let last = waiting(&mut ledger, 104, 1);
         at(&mut ledger, 10).close(of_first);
         assert_eq!(ledger.take_woken(), [last]);
@@ -149,37 +149,37 @@ fn a_sender_that_comes_back_is_as_late_as_before_while_others_wait() {
 
 #[test]
 fn a_link_that_asks_again_while_it_waits_keeps_its_turn() {
-    let (mut ledger, lane) = full();
+    let (mut ledger, reserve) = full();
     let one = waiting(&mut ledger, 1, 10);
     let two = waiting(at(&mut ledger, 50), 2, 10);
     assert!(!at(&mut ledger, 100).ask(one, 0, 10, false));
-    assert_eq!(served(&mut ledger, lane), [one, two]);
+    assert_eq!(served(&mut ledger, reserve), [one, two]);
 }
 
-/// New addresses want little and have the lane one after another. A sender that wants much is
+/// New addresses want little and have the reserve one after another. A sender that wants much is
 /// overtaken by them at first, and then no more.
 #[test]
 fn no_sender_waits_for_ever_behind_new_ones() {
-    let (mut ledger, mut lane) = full();
+    let (mut ledger, mut reserve) = full();
     let large = waiting(&mut ledger, 1, 100);
     let mut overtaken = 0;
     loop {
         let small = waiting(at(&mut ledger, overtaken), 1_000 + overtaken, 1);
-        ledger.close(lane);
+        ledger.close(reserve);
         if ledger.take_woken() == [large] {
             break;
         }
-        (lane, overtaken) = (small, overtaken + 1);
+        (reserve, overtaken) = (small, overtaken + 1);
     }
     let latest = LATEST / 1_000_000_000;
     assert!((latest / 2..=latest).contains(&overtaken), "{overtaken} s");
 }
 
-/// Opens links of new senders, each of which has the lane for a tenth of a second. Returns the
+/// Opens links of new senders, each of which has the reserve for a tenth of a second. Returns the
 /// senders without links that are remembered.
-fn remembered(ledger: &mut Ledger, lane: u64, wants: u64) -> usize {
+fn remembered(ledger: &mut Ledger, reserve: u64, wants: u64) -> usize {
     let open = ledger.senders.len();
-    let mut last = lane;
+    let mut last = reserve;
     for number in 1..=1_000 {
         let next = waiting(ledger, number, wants);
         ledger.at(Duration::from_millis(100 * number)).close(last);
@@ -195,12 +195,12 @@ fn remembered(ledger: &mut Ledger, lane: u64, wants: u64) -> usize {
 
 #[test]
 fn few_senders_without_links_are_remembered() {
-    let (mut ledger, lane) = full();
+    let (mut ledger, reserve) = full();
     // Each is late for a little less than five seconds.
-    assert_eq!(remembered(&mut ledger, lane, 100), 49);
+    assert_eq!(remembered(&mut ledger, reserve, 100), 49);
     // Here each is late for as long as can be: as if it had held its share of 300 bytes.
     let mut ledger = Ledger::new(400_000, &share(0.001));
-    let lane = ledger.open(sender(103));
-    assert!(ledger.ask(lane, 0, 100_000, false));
-    assert_eq!(remembered(&mut ledger, lane, 100_000), MOST_GONE);
+    let reserve = ledger.open(sender(103));
+    assert!(ledger.ask(reserve, 0, 100_000, false));
+    assert_eq!(remembered(&mut ledger, reserve, 100_000), MOST_GONE);
 }

@@ -10,18 +10,18 @@ const PIECES: [u64; 5] = [5, 20, 30, 40, 60];
 const STEP: u64 = 10;
 const WINDOW: u64 = 95;
 
-/// 1,600 bytes for one sender, 100 in one turn; one shared byte is free, and the lane is held.
+/// 1,600 bytes for one sender, 100 in one turn; one shared byte is free, and the reserve is held.
 struct Short {
     ledger: Ledger,
     /// Links of one sender, with the pieces.
     pieces: Vec<u64>,
-    lane: u64,
+    reserve: u64,
 }
 
 impl Short {
     fn new() -> Self {
         let mut ledger = Ledger::new(4_268, &share(0.5));
-        let [full, rest, lane] = [101, 102, 103].map(|number| ledger.open(sender(number)));
+        let [full, rest, reserve] = [101, 102, 103].map(|number| ledger.open(sender(number)));
         assert!(ledger.ask(full, 0, 1_600, false));
         let pieces = PIECES.map(|bytes| {
             let id = ledger.open(sender(102));
@@ -29,12 +29,12 @@ impl Short {
             id
         });
         assert!(ledger.ask(rest, 0, 1_600 - PIECES.iter().sum::<u64>(), false));
-        assert!(ledger.ask(lane, 0, 500, false));
-        assert_eq!(ledger.holder, Some(lane));
+        assert!(ledger.ask(reserve, 0, 500, false));
+        assert_eq!(ledger.holder, Some(reserve));
         Self {
             ledger,
             pieces: pieces.to_vec(),
-            lane,
+            reserve,
         }
     }
 
@@ -60,7 +60,7 @@ fn each_order(len: usize, order: &mut Vec<usize>, f: &mut impl FnMut(&[usize])) 
     }
 }
 
-/// Frees the pieces and the lane in this order, and lets the good sender ask again after each `pace` of them. It has
+/// Frees the pieces and the reserve in this order, and lets the good sender ask again after each `pace` of them. It has
 /// held `held` bytes when it begins to wait.
 fn waits_once(order: &[usize], pace: usize, held: u64) {
     let mut short = Short::new();
@@ -73,7 +73,7 @@ fn waits_once(order: &[usize], pace: usize, held: u64) {
     let planned = WINDOW.min(held + STEP);
     assert!(!short.ledger.ask(good, held, planned, false), "{order:?}");
     for (turn, freed) in order.iter().enumerate() {
-        let freed = short.pieces.get(*freed).copied().unwrap_or(short.lane);
+        let freed = short.pieces.get(*freed).copied().unwrap_or(short.reserve);
         short.ledger.close(freed);
         for woken in short.ledger.take_woken() {
             let is_before = waits && hostile.contains(&woken);
@@ -141,7 +141,7 @@ fn a_link_that_asks_before_the_others_is_granted_a_whole_turn() {
         let charge = if is_granted { 100 } else { 0 };
         assert_eq!(short.ledger.charge(small), charge);
         assert_eq!(short.ledger.take_woken(), []);
-        short.ledger.close(short.lane);
+        short.ledger.close(short.reserve);
         let next = if is_granted { large } else { small };
         assert_eq!(short.ledger.take_woken(), [next]);
     }
