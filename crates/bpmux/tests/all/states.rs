@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Instant;
 
-use ackline_bpmux::chunk::{Decoded, Head, Inspector, PayloadRole, decode, encode};
+use ackline_bpmux::chunk::{Decoded, Head, Inspector, PayloadRole as Role, decode, encode};
 use ackline_bpmux::{Config, Connection, EntityKind, Event, Limits, Target};
 use ackline_core::{Connection as _, ErrorKind, Inspect as _, SendQueue, UsageError};
 use bytes::{Buf, Bytes, BytesMut};
@@ -71,7 +71,7 @@ impl End {
 
     /// The peer sends a chunk with an empty payload. The result is that of a stimulus, which might be refused.
     #[allow(clippy::unnecessary_wraps)] // calls are
-    fn takes_empty(&mut self, role: PayloadRole) -> Result<(), UsageError> {
+    fn takes_empty(&mut self, role: Role) -> Result<(), UsageError> {
         self.takes(Head::Payload { role, length: 0 });
         Ok(())
     }
@@ -237,15 +237,14 @@ fn writer() -> String {
         ("close sent", |end| close(end, Bytes::new())),
         ("close sent, cancel came", |end| {
             close(end, Bytes::new());
-            end.takes_empty(PayloadRole::Cancel(Target::Peer(1)))
-                .unwrap();
+            end.takes_empty(Role::Cancel(Target::Peer(1))).unwrap();
         }),
     ];
     let stimuli: &[Stimulus] = &[
         ("`send`", |end| end.connection.send(OWN, Bytes::new())),
         ("`close`", |end| end.connection.close(OWN, Bytes::new())),
         ("cancel arrives", |end| {
-            end.takes_empty(PayloadRole::Cancel(Target::Peer(1)))
+            end.takes_empty(Role::Cancel(Target::Peer(1)))
         }),
         ("acknowledgement of the close arrives", |end| {
             end.takes(Head::AckClose(Target::Peer(1)));
@@ -281,8 +280,7 @@ fn reader() -> String {
         ("cancel sent", |end| cancel(end, Bytes::new())),
         ("cancel sent, close came", |end| {
             cancel(end, Bytes::new());
-            end.takes_empty(PayloadRole::Close(Target::Peer(1)))
-                .unwrap();
+            end.takes_empty(Role::Close(Target::Peer(1))).unwrap();
         }),
     ];
     let stimuli: &[Stimulus] = &[
@@ -290,10 +288,10 @@ fn reader() -> String {
         ("`grant_credit`", |end| end.connection.grant_credit(OWN, 1)),
         ("`ping`", |end| end.connection.ping(OWN)),
         ("message arrives", |end| {
-            end.takes_empty(PayloadRole::Message(Target::Peer(1)))
+            end.takes_empty(Role::Message(Target::Peer(1)))
         }),
         ("close arrives", |end| {
-            end.takes_empty(PayloadRole::Close(Target::Peer(1)))
+            end.takes_empty(Role::Close(Target::Peer(1)))
         }),
         ("acknowledgement of the cancel arrives", |end| {
             end.takes(Head::AckCancel(Target::Peer(1)));
@@ -311,8 +309,7 @@ fn reader() -> String {
 /// The states of a half whose closes are acknowledged by call.
 const fn holder_states() -> &'static [State] {
     fn closed(end: &mut End) {
-        end.takes_empty(PayloadRole::Close(Target::Peer(1)))
-            .unwrap();
+        end.takes_empty(Role::Close(Target::Peer(1))).unwrap();
     }
     &[
         ("open", |_| {}),
@@ -345,8 +342,7 @@ const fn holder_states() -> &'static [State] {
         ("cancel sent", |end| cancel(end, Bytes::new())),
         ("cancel sent, close came", |end| {
             cancel(end, Bytes::new());
-            end.takes_empty(PayloadRole::Close(Target::Peer(1)))
-                .unwrap();
+            end.takes_empty(Role::Close(Target::Peer(1))).unwrap();
         }),
         ("cancel acknowledged, close came", |end| {
             cancel(end, Bytes::new());
@@ -368,10 +364,10 @@ fn holder() -> String {
         }),
         ("`cancel`", |end| end.connection.cancel(OWN, Bytes::new())),
         ("message arrives", |end| {
-            end.takes_empty(PayloadRole::Message(Target::Peer(1)))
+            end.takes_empty(Role::Message(Target::Peer(1)))
         }),
         ("close arrives", |end| {
-            end.takes_empty(PayloadRole::Close(Target::Peer(1)))
+            end.takes_empty(Role::Close(Target::Peer(1)))
         }),
         ("acknowledgement of the cancel arrives", |end| {
             end.takes(Head::AckCancel(Target::Peer(1)));
@@ -412,18 +408,16 @@ fn requester() -> String {
         ("cancel sent, response came", |end| {
             end.connection.request(1, Bytes::new()).unwrap();
             end.connection.cancel_request(1, Bytes::new()).unwrap();
-            end.takes_empty(PayloadRole::Response(1)).unwrap();
+            end.takes_empty(Role::Response(1)).unwrap();
         }),
     ];
     let stimuli: &[Stimulus] = &[
         ("`cancel_request`", |end| {
             end.connection.cancel_request(1, Bytes::new())
         }),
-        ("response arrives", |end| {
-            end.takes_empty(PayloadRole::Response(1))
-        }),
+        ("response arrives", |end| end.takes_empty(Role::Response(1))),
         ("close of the response arrives", |end| {
-            end.takes_empty(PayloadRole::CloseResponse(1))
+            end.takes_empty(Role::CloseResponse(1))
         }),
         ("acknowledgement of the cancel arrives", |end| {
             end.takes(Head::AckCancelRequest(1));
@@ -437,7 +431,7 @@ fn requester() -> String {
 
 fn responder() -> String {
     fn asked(end: &mut End) {
-        end.takes_empty(PayloadRole::Request(1)).unwrap();
+        end.takes_empty(Role::Request(1)).unwrap();
         end.told();
     }
     let states: &[State] = &[
@@ -467,7 +461,7 @@ fn responder() -> String {
         ("close of the response sent, cancel came", |end| {
             asked(end);
             end.connection.close_response(1, Bytes::new()).unwrap();
-            end.takes_empty(PayloadRole::CancelRequest(1)).unwrap();
+            end.takes_empty(Role::CancelRequest(1)).unwrap();
         }),
     ];
     let stimuli: &[Stimulus] = &[
@@ -476,7 +470,7 @@ fn responder() -> String {
             end.connection.close_response(1, Bytes::new())
         }),
         ("cancel arrives", |end| {
-            end.takes_empty(PayloadRole::CancelRequest(1))
+            end.takes_empty(Role::CancelRequest(1))
         }),
         ("acknowledgement of the close arrives", |end| {
             end.takes(Head::AckCloseResponse(1));
@@ -504,10 +498,10 @@ fn tag(head: Head) -> String {
 }
 
 /// Returns the answer that an end gives by itself to a close or cancel.
-fn answer(kind: EntityKind, by_opener: bool, role: PayloadRole) -> Head {
+fn answer(kind: EntityKind, by_opener: bool, role: Role) -> Head {
     let mut end = if by_opener {
         let mut end = End::new();
-        end.takes_empty(PayloadRole::Open(kind, 1)).unwrap();
+        end.takes_empty(Role::Open(kind, 1)).unwrap();
         end
     } else {
         End::with(kind)
@@ -539,16 +533,8 @@ fn acknowledgements() -> String {
                 "the other end"
             };
             let halves = [
-                (
-                    kind.is_written(by_opener),
-                    "close",
-                    PayloadRole::Close(target),
-                ),
-                (
-                    kind.is_read(by_opener),
-                    "cancel",
-                    PayloadRole::Cancel(target),
-                ),
+                (kind.is_written(by_opener), "close", Role::Close(target)),
+                (kind.is_read(by_opener), "cancel", Role::Cancel(target)),
             ];
             for (_, what, role) in halves.into_iter().filter(|half| half.0) {
                 let what = format!("{what} of a {}", kind.name());
@@ -556,7 +542,7 @@ fn acknowledgements() -> String {
             }
         }
     }
-    let (cancel, close) = (PayloadRole::CancelRequest(1), PayloadRole::CloseResponse(1));
+    let (cancel, close) = (Role::CancelRequest(1), Role::CloseResponse(1));
     line(
         "cancel of a request",
         "its requester",
@@ -572,13 +558,13 @@ fn acknowledgements() -> String {
     line(
         "close of the top-level",
         "either",
-        PayloadRole::Close(Target::Top),
+        Role::Close(Target::Top),
         "nothing",
     );
     line(
         "cancel of the top-level",
         "either",
-        PayloadRole::Cancel(Target::Top),
+        Role::Cancel(Target::Top),
         "nothing",
     );
     lines

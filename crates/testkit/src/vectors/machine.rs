@@ -99,7 +99,10 @@ impl Endpoint {
 
     pub(super) fn select(&mut self, connection: u64) {
         let has_it = self.opened.machine.select(connection);
-        assert!(has_it, "no machine of this protocol has connection {connection}");
+        assert!(
+            has_it,
+            "no machine of this protocol has connection {connection}"
+        );
     }
 
     fn pump(&mut self, now: Instant, mut bytes: &[u8]) {
