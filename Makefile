@@ -101,7 +101,7 @@ test-rust: build-tests ## Run the tests of Rust, with those in the documentation
 
 # pytest FOLDER: first the tests that may run at the same time, then those that measure time or memory, one by one.
 pytest = status=0; \
-  $(if $(filter together,$(PARTS)),$(BIN)/python -m pytest $(1) -m 'not alone' -n $(WORKERS) || status=1;) \
+  $(if $(filter together,$(PARTS)),$(BIN)/python -m pytest $(1) -m 'not alone' -n $(WORKERS) --dist worksteal || status=1;) \
   $(if $(filter alone,$(PARTS)),$(BIN)/python -m pytest $(1) -m alone || status=1;) \
   exit $$status
 

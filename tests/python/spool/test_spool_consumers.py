@@ -381,6 +381,8 @@ def test_a_running_receivers_numbers_come_from_its_status(tmp_path, receiver):
 
     # A stopped receiver does not write its own status.
     os.kill(running.process.pid, signal.SIGSTOP)
+    state = Path(f"/proc/{running.process.pid}/stat")
+    wait_until(lambda: ") T " in state.read_text(), "every thread of the receiver stands still")
     status.write_text(json.dumps({"spool": spool.uuid, "state": "draining", "connections": 7}))
     found = line()
     assert (found["state"], found["connections"], found["budget"]) == ("draining", 7, None)
