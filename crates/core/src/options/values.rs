@@ -359,3 +359,75 @@ macro_rules! option_words {
         }
     };
 }
+
+#[cfg(test)]
+mod tests {
+    // The table's macro makes items for other crates.
+    #![allow(unreachable_pub)]
+
+    use std::time::Duration;
+
+    use super::super::{OptionValue, Options as _, Uses, bytes, count, time};
+
+    crate::options! {
+        /// Options with ranges.
+        struct Ranged {
+            options {
+                /// A count.
+                count: u32 = 5, count(3..=9), LISTEN;
+                /// A count that 0 switches off.
+                rate: Option<u64> = Some(5), count(3..=9).or_zero(), LISTEN;
+                /// A size.
+                size: u64 = 4_096, bytes(1_024..=8_192), LISTEN;
+                /// A time.
+                wait: Duration = Duration::from_secs(1), time(), LISTEN;
+                /// A time that may be 0.
+                delay: Duration = Duration::from_secs(1), time().or_zero(), LISTEN;
+            }
+        }
+    }
+
+    fn set(name: &str, value: &OptionValue) -> Result<Ranged, String> {
+        let mut options = Ranged::default();
+        let is_set = options.set(Uses::LISTEN, name, value);
+        assert!(is_set.map_err(|error| error.to_string())?);
+        Ok(options)
+    }
+
+    #[test]
+    fn the_ends_of_a_range_are_taken_and_what_is_beyond_is_refused() {
+        let whole = |name, number| set(name, &OptionValue::Whole(number));
+        for (name, inside, outside) in [
+            ("count", [3, 9], [2, 10]),
+            ("rate", [3, 9], [2, 10]),
+            ("size", [1_024, 8_192], [1_023, 8_193]),
+        ] {
+            for number in inside {
+                assert!(whole(name, number).is_ok(), "{name} {number}");
+            }
+            for number in outside {
+                let error = whole(name, number).err().unwrap();
+                assert!(
+                    error.starts_with(&format!("{name} is {number}; ")),
+                    "{error}"
+                );
+            }
+        }
+        let text = |name, text: &str| set(name, &OptionValue::Text(text.to_owned()));
+        assert_eq!(text("wait", "1ms").unwrap().wait, Duration::from_millis(1));
+        assert!(text("wait", "0.9ms").is_err() && text("wait", "0").is_err());
+        assert_eq!(text("delay", "0").unwrap().delay, Duration::ZERO);
+    }
+
+    #[test]
+    fn zero_and_off_switch_off_what_can_be_switched_off() {
+        for value in [
+            OptionValue::Whole(0),
+            OptionValue::Off,
+            OptionValue::Text("off".to_owned()),
+        ] {
+            assert_eq!(set("rate", &value).unwrap().rate, None, "{value}");
+            assert!(set("count", &value).is_err());
+        }
+    }
+}
