@@ -64,6 +64,22 @@ pub trait Described: Sync {
     /// # Errors
     /// The members contradict each other.
     fn encode(&self, frame: &str, members: &Args, out: &mut Vec<u8>) -> Result<(), Misuse>;
+
+    /// The same on a connection of which `context`, the options of a [`decoder`](Self::decoder), says more: a frame may have
+    /// another form there.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode).
+    fn encode_in(
+        &self,
+        context: &Args,
+        frame: &str,
+        members: &Args,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Misuse> {
+        let _ = context;
+        self.encode(frame, members, out)
+    }
 }
 
 impl Role {
@@ -151,12 +167,21 @@ impl dyn Described + '_ {
         self.decoder(sender, &options)
     }
 
-    /// Appends the bytes of a frame from outside: its members, and `type`, its name.
+    /// Appends the bytes of frames from outside, each with its members and `type`, its name. `context` has options of
+    /// a decoder.
     ///
     /// # Errors
-    /// The frame or a member is not understood.
-    pub fn encode_from<S: Source>(&self, frame: &S, out: &mut Vec<u8>) -> Result<(), Misuse> {
-        let (name, members) = Schema::read_one_of(self.frames(), self.name(), frame)?;
-        self.encode(name, &members, out)
+    /// A frame, a member or an option is not understood.
+    pub fn encode_from<S: Source>(
+        &self,
+        context: Vec<(String, S)>,
+        frames: &[S],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Misuse> {
+        let context = self.decoding().read(context)?;
+        frames.iter().try_for_each(|frame| {
+            let (name, members) = Schema::read_one_of(self.frames(), self.name(), frame)?;
+            self.encode_in(&context, name, &members, out)
+        })
     }
 }

@@ -69,13 +69,19 @@ fn decode_into(
     Ok(())
 }
 
-/// Encodes `frames` in the canonical way.
-fn encode(protocol: &dyn Described, frames: &[Value]) -> Result<Vec<u8>, String> {
+/// Encodes `frames` in the canonical way, in the context of a frame vector.
+fn encode(
+    protocol: &dyn Described,
+    context: &Value,
+    frames: &[Value],
+) -> Result<Vec<u8>, String> {
+    let context = context.as_object().ok_or("no context")?;
+    let mut given = json::options(&protocol.decoding().fields(), context)?;
+    given.retain(|(name, _)| name != "from");
+    let frames: Vec<_> = frames.iter().map(json::source).collect();
     let mut out = Vec::new();
-    for frame in frames {
-        let encoded = protocol.encode_from(&json::source(frame), &mut out);
-        encoded.map_err(|error| error.to_string())?;
-    }
+    let encoded = protocol.encode_from(given, &frames, &mut out);
+    encoded.map_err(|error| error.to_string())?;
     Ok(out)
 }
 
@@ -449,7 +455,7 @@ fn run_frames(protocol: &dyn Described, vector: &Value, splits: &mut usize) -> R
         return Err(Wrong::new(format!("{frames:?}"), format!("{decoded:?}")));
     }
     if vector.get("canonical") == Some(&Value::Bool(true)) {
-        let encoded = encode(protocol, frames).map_err(|came| Wrong::new("bytes", came))?;
+        let encoded = encode(protocol, context, frames).map_err(|came| Wrong::new("bytes", came))?;
         if encoded != bytes {
             return Err(Wrong::new(to_hex(&bytes), to_hex(&encoded)));
         }

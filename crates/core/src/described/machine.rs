@@ -115,6 +115,11 @@ pub trait Vocabulary: Send {
 
     /// The event as values; `None` if the role does not tell it.
     fn event(&mut self, event: <Self::Connection as Connection>::Event) -> Option<Event>;
+
+    /// The next of several events that the last one stands for.
+    fn more(&mut self) -> Option<Event> {
+        None
+    }
 }
 
 /// A [`Connection`] and its vocabulary: the machine of a protocol with one transport.
@@ -166,6 +171,9 @@ impl<V: Vocabulary + 'static> Machine for Driven<V> {
 
     fn poll_event(&mut self) -> Option<Event> {
         loop {
+            if let Some(more) = self.vocabulary.more() {
+                return Some(more);
+            }
             let event = self.connection.poll_event()?;
             if let Some(told) = self.vocabulary.event(event) {
                 return Some(told);

@@ -1,0 +1,47 @@
+//! The options of a connection.
+
+use std::time::Duration;
+
+use ackline_core::options::{bytes, flag, time};
+
+use crate::Limits;
+use crate::message::ExtensionMessage;
+
+/// The side of a connection, which makes a difference in the handshake alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// The side that opened the connection.
+    Client,
+    /// The side that accepted it.
+    Server,
+}
+
+ackline_core::options! {
+    /// The settings of one end. No timer is on unless told.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Config {
+        options {
+            /// Bytes of an element, or of packed elements, that one message carries: a larger element goes in parts, between
+            /// which others have their turn.
+            split_threshold: u64 = 64 << 10, bytes(1..=u64::MAX), CONNECT | LISTEN | MACHINE;
+            /// Whether an element that comes in parts is handed out part by part. If not, it is handed out whole.
+            parts: bool = false, flag(), CONNECT | LISTEN;
+            /// Time for the peer's hello.
+            hello_timeout: Option<Duration> = None, time(), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
+            /// Time for the answer to a goodbye; then the connection ends without it.
+            goodbye_timeout: Option<Duration> = None, time(), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
+            /// Silence inside a message: the connection ends.
+            message_receive_timeout: Option<Duration> = None, time(), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
+        }
+        groups {
+            /// Limits on the peer's messages.
+            limits: Limits = Limits::default();
+        }
+        fields {
+            /// The extensions that this end supports, in the order of its hello.
+            extensions: Vec<u64> = Vec::new();
+            /// The messages of these extensions.
+            extension_messages: Vec<ExtensionMessage> = Vec::new();
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The events that an application is told.
+
+use std::collections::VecDeque;
+
+use ackline_core::{EVENTS_PER_CALL, Payload};
+use bytes::Bytes;
+
+use crate::message::Field;
+
+/// An event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// The peer's hello came: these extensions are supported by both ends.
+    Connected {
+        /// Their ids, ascending.
+        extensions: Vec<u64>,
+    },
+    /// The peer subscribes to a publisher of this end, which accepts or rejects it.
+    Subscribe {
+        /// The publisher's name.
+        publisher: String,
+        /// The id.
+        subscriber: u64,
+        /// The elements that it takes at first.
+        initial_demand: u64,
+    },
+    /// A subscription of the peer takes more elements.
+    Request {
+        /// The subscription.
+        subscriber: u64,
+        /// The further elements.
+        demand: u64,
+    },
+    /// A subscription of the peer has ended: by the peer, or with the connection.
+    Cancel {
+        /// The subscription.
+        subscriber: u64,
+    },
+    /// The peer has accepted a subscription of this end.
+    Subscribed {
+        /// The subscription.
+        subscriber: u64,
+        /// The size of every element, or 0.
+        element_size: u64,
+    },
+    /// An element of a subscription of this end.
+    Next {
+        /// The subscription.
+        subscriber: u64,
+        /// The element, in the pieces in which it came.
+        element: Payload,
+    },
+    /// Elements of a fixed size, one behind the other.
+    Packed {
+        /// The subscription.
+        subscriber: u64,
+        /// The size of each.
+        element_size: usize,
+        /// All of them.
+        elements: Bytes,
+    },
+    /// A part of an element, where elements in parts are handed out so.
+    Part {
+        /// The subscription.
+        subscriber: u64,
+        /// The number that the publisher gave the element.
+        element: u64,
+        /// The part.
+        data: Bytes,
+        /// Whether it is the last one.
+        is_last: bool,
+    },
+    /// A subscription of this end is complete.
+    Complete {
+        /// The subscription.
+        subscriber: u64,
+    },
+    /// A subscription of this end has ended with an error, or with the connection.
+    Error {
+        /// The subscription.
+        subscriber: u64,
+        /// The error's text.
+        error: String,
+    },
+    /// The peer has said goodbye, or has answered ours.
+    Goodbye {
+        /// Its reason.
+        reason: String,
+    },
+    /// A message of an active extension.
+    Extension {
+        /// Its type.
+        message_type: u64,
+        /// Its fields.
+        fields: Vec<Field>,
+    },
+}
+
+/// Bytes of memory that an event is charged besides its text or elements.
+const EVENT_BYTES: usize = size_of::<Event>();
+
+impl Event {
+    /// The bytes that it holds.
+    fn bytes(&self) -> usize {
+        let own = match self {
+            Self::Subscribe { publisher, .. } => publisher.len(),
+            Self::Next { element, .. } => element.held_bytes(),
+            Self::Packed { elements, .. } => elements.len(),
+            Self::Part { data, .. } => data.len(),
+            Self::Error { error, .. } => error.len(),
+            Self::Goodbye { reason } => reason.len(),
+            Self::Extension { fields, .. } => fields.iter().map(field_bytes).sum(),
+            _ => 0,
+        };
+        own.saturating_add(EVENT_BYTES)
+    }
+}
+
+fn field_bytes(field: &Field) -> usize {
+    let own = match field {
+        Field::Varint(_) => 0,
+        Field::String(text) => text.len(),
+        Field::Bytes(bytes) => bytes.len(),
+    };
+    own.saturating_add(size_of::<Field>())
+}
+
+/// Events that wait to be taken, and the bytes that they hold.
+#[derive(Debug, Default)]
+pub(super) struct EventQueue {
+    events: VecDeque<Event>,
+    bytes: usize,
+}
+
+impl EventQueue {
+    pub(super) fn push(&mut self, event: Event) {
+        self.bytes = self.bytes.saturating_add(event.bytes());
+        self.events.push_back(event);
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Event> {
+        let event = self.events.pop_front()?;
+        self.bytes = self.bytes.saturating_sub(event.bytes());
+        Some(event)
+    }
+
+    /// Whether events must be taken before more is received.
+    pub(super) fn is_full(&self) -> bool {
+        self.events.len() >= EVENTS_PER_CALL
+    }
+
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+}

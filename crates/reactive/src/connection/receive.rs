@@ -1,0 +1,311 @@
+//! The messages of the peer.
+
+use ackline_core::Payload;
+
+use super::*;
+use crate::error::Subject;
+
+/// Elements up to this many bytes are copied: a larger one keeps the buffer in which it came.
+const COPIED_BYTES: usize = 16 << 10;
+
+impl Connection {
+    pub(super) fn take_input(&mut self, input: &mut BytesMut) -> Result<Need, ProtocolError<Kind>> {
+        for _ in 0..EVENTS_PER_CALL {
+            if let Some(error) = &self.state.error {
+                return Err(error.clone());
+            }
+            if self.state.life == Life::Ended {
+                self.count(input.len());
+                input.clear();
+                return Ok(Need::Input { at_least: 1 });
+            }
+            if self.events.is_full() || self.outgoing.owed >= OWED_BYTES {
+                return Ok(Need::Room);
+            }
+            match self.take_message(input) {
+                Ok(()) => self.messages = self.messages.saturating_add(1),
+                Err(Stop::More(at_least)) => return Ok(Need::Input { at_least }),
+                Err(Stop::Wrong(kind)) => return Err(self.fail(kind)),
+            }
+        }
+        Ok(Need::Again)
+    }
+
+    fn count(&mut self, bytes: usize) {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.offset = self.offset.saturating_add(bytes);
+    }
+
+    fn take_message(&mut self, input: &mut BytesMut) -> Result<(), Stop> {
+        if self.state.life == Life::Idle {
+            return Err(Stop::More(input.len().saturating_add(1)));
+        }
+        if !self.state.has_hello {
+            self.check_first(type_of(input)?)?;
+        }
+        let (message, len) = decode(input, &self.config.limits, &self.known())?;
+        let frame = input.split_to(len);
+        let others = input.len().checked_div(len).unwrap_or(0);
+        let frame = Frame { frame, others };
+        self.handle(message, frame)?;
+        // An error stands at the message that it is about.
+        self.count(len);
+        Ok(())
+    }
+
+    /// Before the peer's hello the type alone decides (R-RS-V6).
+    fn check_first(&self, message_type: u64) -> Result<(), Kind> {
+        let (expected, other) = match self.role {
+            Role::Client => (types::SERVER_HELLO, types::CLIENT_HELLO),
+            Role::Server => (types::CLIENT_HELLO, types::SERVER_HELLO),
+        };
+        match message_type {
+            types::GOODBYE => Ok(()),
+            found if found == expected => Ok(()),
+            found if found == other => Err(Kind::UnexpectedHello {
+                reason: "it is the hello of this end's role",
+            }),
+            message_type => Err(Kind::HelloExpected { message_type }),
+        }
+    }
+
+    fn handle(&mut self, message: Message, frame: Frame) -> Result<(), Kind> {
+        match message {
+            Message::Hello {
+                version,
+                extensions,
+                ..
+            } => self.hello(version, &extensions)?,
+            Message::Goodbye { reason } => self.peer_goodbye(reason),
+            // After this end's goodbye only the sizes of elements matter (R-RS-V11).
+            Message::Subscribed {
+                subscriber,
+                element_size,
+            } => self.subscribed(subscriber, element_size)?,
+            _ if self.state.goodbye.is_some() => {}
+            Message::Subscribe {
+                publisher,
+                subscriber,
+                initial_demand,
+            } => self.peer_subscribes(publisher, subscriber, initial_demand)?,
+            Message::Request { subscriber, demand } => self.peer_requests(subscriber, demand),
+            Message::Cancel { subscriber } => {
+                if self.publications.cancel(subscriber) {
+                    self.events.push(Event::Cancel { subscriber });
+                }
+            }
+            Message::Complete { subscriber } => {
+                if self.subscriptions.complete(subscriber)? {
+                    self.events.push(Event::Complete { subscriber });
+                }
+            }
+            Message::Error { subscriber, error } => {
+                if self.subscriptions.error(subscriber)? {
+                    self.events.push(Event::Error { subscriber, error });
+                }
+            }
+            Message::Extension {
+                message_type,
+                fields,
+            } => self.events.push(Event::Extension {
+                message_type,
+                fields,
+            }),
+            Message::Next { .. } | Message::Packed { .. } | Message::Part { .. } => {
+                self.data(message, frame)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn hello(&mut self, version: u64, theirs: &[u64]) -> Result<(), Kind> {
+        if self.state.has_hello {
+            let reason = "the hellos were exchanged before";
+            return Err(Kind::UnexpectedHello { reason });
+        }
+        if version != VERSION {
+            return Err(Kind::UnsupportedVersion { version });
+        }
+        self.state.has_hello = true;
+        if self.state.goodbye.is_some() {
+            return Ok(());
+        }
+        let mut active = self.config.extensions.clone();
+        active.retain(|own| theirs.contains(own));
+        active.sort_unstable();
+        active.dedup();
+        self.state.active.clone_from(&active);
+        if self.role == Role::Server {
+            self.say_hello();
+        }
+        self.events.push(Event::Connected { extensions: active });
+        Ok(())
+    }
+
+    fn peer_goodbye(&mut self, reason: String) {
+        let has_said_goodbye = self.state.goodbye.is_some();
+        self.events.push(Event::Goodbye {
+            reason: reason.clone(),
+        });
+        if !has_said_goodbye {
+            self.tell_ends(&reason);
+        }
+        self.end((!has_said_goodbye).then(String::new));
+    }
+
+    fn subscribed(&mut self, subscriber: u64, element_size: u64) -> Result<(), Kind> {
+        if self.subscriptions.subscribed(subscriber, element_size)? {
+            self.events.push(Event::Subscribed {
+                subscriber,
+                element_size,
+            });
+        }
+        Ok(())
+    }
+
+    fn peer_subscribes(
+        &mut self,
+        publisher: String,
+        subscriber: u64,
+        initial_demand: u64,
+    ) -> Result<(), Kind> {
+        if self.publications.has(subscriber) {
+            let subject = Subject::Peer(subscriber);
+            return Err(Kind::SubscriberInUse { subject });
+        }
+        let most = self.config.limits.max_subscriptions;
+        if self.publications.len() >= most {
+            self.refuse(subscriber, false, &format!(
+                "this end serves {most} subscriptions at once (--max-subscriptions)"
+            ));
+            return Ok(());
+        }
+        self.publications.begin(subscriber, initial_demand);
+        self.events.push(Event::Subscribe {
+            publisher,
+            subscriber,
+            initial_demand,
+        });
+        Ok(())
+    }
+
+    fn peer_requests(&mut self, subscriber: u64, demand: u64) {
+        if demand == 0 {
+            if let Some(is_accepted) = self.publications.refuse(subscriber) {
+                self.refuse(subscriber, is_accepted, "a request of 0 elements");
+                self.events.push(Event::Cancel { subscriber });
+            }
+        } else if self.publications.request(subscriber, demand) {
+            self.events.push(Event::Request { subscriber, demand });
+        }
+    }
+
+    /// Answers a subscription of the peer with an error (R-RS-17).
+    fn refuse(&mut self, subscriber: u64, is_accepted: bool, error: &str) {
+        if !is_accepted {
+            self.outgoing.answer(&Message::Subscribed {
+                subscriber,
+                element_size: 0,
+            });
+        }
+        self.outgoing.answer(&Message::Error {
+            subscriber,
+            error: error.to_owned(),
+        });
+    }
+
+    /// An element, several, or a part of one. Those of cancelled subscriptions are dropped (R-RS-V10).
+    fn data(&mut self, message: Message, frame: Frame) -> Result<(), Kind> {
+        match message {
+            Message::Next {
+                subscriber,
+                element,
+            } => {
+                if self.subscriptions.take(subscriber, 1)? {
+                    let element = Payload::from(frame.slice(&mut self.block, element));
+                    self.events.push(Event::Next {
+                        subscriber,
+                        element,
+                    });
+                }
+            }
+            Message::Packed {
+                subscriber,
+                element_size,
+                count,
+                elements,
+            } => {
+                if self.subscriptions.take(subscriber, count)? && count > 0 {
+                    let elements = frame.slice(&mut self.block, elements);
+                    self.events.push(Event::Packed {
+                        subscriber,
+                        element_size,
+                        elements,
+                    });
+                }
+            }
+            Message::Part {
+                subscriber,
+                element,
+                data,
+                is_last,
+            } => self.part((subscriber, element), data, is_last, frame)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn part(
+        &mut self,
+        (subscriber, element): (u64, u64),
+        data: std::ops::Range<usize>,
+        is_last: bool,
+        frame: Frame,
+    ) -> Result<(), Kind> {
+        let limits = &self.config.limits;
+        let length = data.len();
+        if !self.subscriptions.part((subscriber, element), length, is_last, limits)? {
+            return Ok(());
+        }
+        let data = frame.slice(&mut self.block, data);
+        if self.config.parts {
+            if is_last {
+                self.subscriptions.joined(subscriber, element, Bytes::new());
+            }
+            self.events.push(Event::Part {
+                subscriber,
+                element,
+                data,
+                is_last,
+            });
+        } else if is_last {
+            let element = self.subscriptions.joined(subscriber, element, data);
+            self.events.push(Event::Next {
+                subscriber,
+                element,
+            });
+        } else {
+            self.subscriptions.keep(subscriber, element, data);
+        }
+        Ok(())
+    }
+}
+
+/// The bytes of a message.
+struct Frame {
+    frame: BytesMut,
+    /// How many others of its length stand behind it.
+    others: usize,
+}
+
+impl Frame {
+    /// A part of it, copied if it is small.
+    fn slice(self, block: &mut Block, range: std::ops::Range<usize>) -> Bytes {
+        if range.len() > COPIED_BYTES {
+            return self.frame.freeze().slice(range);
+        }
+        let bytes = self.frame.get(range).unwrap_or_default();
+        let count = self.others.saturating_add(1).min(EVENTS_PER_CALL);
+        block.copy(bytes, count)
+    }
+}

@@ -1,0 +1,376 @@
+//! The subscriptions of this end to publishers of the peer.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ackline_core::{PART_BYTES, Payload, UsageError};
+use bytes::Bytes;
+
+use crate::error::Subject;
+use crate::{Kind, Limits, UNBOUNDED, refusal};
+
+/// Ids that are kept for use again.
+const MOST_FREE: usize = 1_024;
+
+/// The table of this end's subscriptions.
+#[derive(Debug, Default)]
+pub(super) struct Subscriptions {
+    open: BTreeMap<u64, Subscription>,
+    dropped: Dropped,
+    /// Ids whose subscriptions have ended by themselves, [`MOST_FREE`] at the most.
+    free: BTreeSet<u64>,
+    /// No id from here on was used.
+    next: u64,
+    /// Elements that have come in part.
+    unfinished: usize,
+    /// Bytes of them.
+    held: usize,
+}
+
+/// A subscription that has not ended.
+#[derive(Debug, Default)]
+pub(super) struct Subscription {
+    /// The size of the elements, once it was accepted.
+    element_size: Option<u64>,
+    demand: u64,
+    /// Elements that have come in part, by the numbers that the publisher gave them.
+    unfinished: BTreeMap<u64, Unfinished>,
+}
+
+#[derive(Debug, Default)]
+struct Unfinished {
+    pieces: Vec<Bytes>,
+    length: u64,
+}
+
+impl Unfinished {
+    fn held(&self) -> usize {
+        let pieces = self.pieces.iter();
+        pieces.fold(0, |sum, piece| cost(piece.len()).saturating_add(sum))
+    }
+}
+
+const fn cost(bytes: usize) -> usize {
+    bytes.saturating_add(PART_BYTES)
+}
+
+impl Subscription {
+    pub(super) fn request(&mut self, demand: u64) {
+        self.demand = self.demand.saturating_add(demand).min(UNBOUNDED);
+    }
+
+    /// Counts elements against the demand.
+    fn take(&mut self, subscriber: u64, count: u64) -> Result<(), Kind> {
+        let subject = Subject::Own(subscriber);
+        let demand = self.demand;
+        if demand == UNBOUNDED {
+            return Ok(());
+        }
+        self.demand = demand.checked_sub(count).ok_or(Kind::DemandExceeded {
+            subject,
+            came: count,
+            demand,
+        })?;
+        Ok(())
+    }
+
+    fn held(&self) -> usize {
+        let unfinished = self.unfinished.values();
+        unfinished.fold(0, |sum, one| one.held().saturating_add(sum))
+    }
+}
+
+impl Subscriptions {
+    pub(super) fn free_id(&self) -> u64 {
+        let free = self.free.first().copied();
+        free.unwrap_or_else(|| self.next.max(1))
+    }
+
+    pub(super) fn open(&mut self, subscriber: u64, demand: u64) -> Result<(), UsageError> {
+        if self.open.contains_key(&subscriber) || self.dropped.has(subscriber) {
+            return Err(refusal::SUBSCRIBER_IN_USE);
+        }
+        self.next = self.next.max(subscriber.saturating_add(1));
+        self.free.remove(&subscriber);
+        let subscription = Subscription {
+            demand,
+            ..Subscription::default()
+        };
+        self.open.insert(subscriber, subscription);
+        Ok(())
+    }
+
+    pub(super) fn get_mut(&mut self, subscriber: u64) -> Result<&mut Subscription, UsageError> {
+        let found = self.open.get_mut(&subscriber);
+        found.ok_or(refusal::UNKNOWN_SUBSCRIBER)
+    }
+
+    pub(super) fn demand(&self, subscriber: u64) -> Result<u64, UsageError> {
+        let found = self.open.get(&subscriber);
+        found.map(|one| one.demand).ok_or(refusal::UNKNOWN_SUBSCRIBER)
+    }
+
+    /// The size of the elements of a subscription that was accepted, also of a cancelled one.
+    pub(super) fn element_size(&self, subscriber: u64) -> Option<u64> {
+        match self.open.get(&subscriber) {
+            Some(one) => one.element_size,
+            None => self.dropped.element_size(subscriber),
+        }
+    }
+
+    /// Bytes of elements that have come in part.
+    pub(super) const fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Ends a subscription whose elements may still come: they are dropped.
+    pub(super) fn drop_input(&mut self, subscriber: u64) {
+        if let Some(one) = self.remove(subscriber) {
+            self.dropped.insert(subscriber, one.element_size);
+        }
+    }
+
+    /// Ends all of them so; the result is their ids, ascending.
+    pub(super) fn drop_all(&mut self) -> Vec<u64> {
+        let ids: Vec<u64> = self.open.keys().copied().collect();
+        ids.iter().for_each(|id| self.drop_input(*id));
+        ids
+    }
+
+    fn remove(&mut self, subscriber: u64) -> Option<Subscription> {
+        let one = self.open.remove(&subscriber)?;
+        self.unfinished = self.unfinished.saturating_sub(one.unfinished.len());
+        self.held = self.held.saturating_sub(one.held());
+        Some(one)
+    }
+
+    /// Whether a subscription of this id was accepted just now; that of a cancelled one is noted.
+    pub(super) fn subscribed(&mut self, subscriber: u64, element_size: u64) -> Result<bool, Kind> {
+        let subject = Subject::Own(subscriber);
+        let Some(one) = self.open.get_mut(&subscriber) else {
+            let is_known = self.dropped.learn(subscriber, element_size);
+            return if is_known {
+                Ok(false)
+            } else {
+                Err(Kind::UnknownSubscriber { subject })
+            };
+        };
+        if one.element_size.is_some() {
+            return Err(Kind::DuplicateSubscribed { subject });
+        }
+        one.element_size = Some(element_size);
+        Ok(true)
+    }
+
+    /// Counts elements against the demand. Returns whether the subscription was not cancelled.
+    pub(super) fn take(&mut self, subscriber: u64, count: u64) -> Result<bool, Kind> {
+        let Some(one) = self.open.get_mut(&subscriber) else {
+            return Ok(false);
+        };
+        one.take(subscriber, count)?;
+        Ok(true)
+    }
+
+    /// Judges a part of an element: `length` bytes. Returns whether the subscription was not cancelled.
+    pub(super) fn part(
+        &mut self,
+        (subscriber, element): (u64, u64),
+        length: usize,
+        is_last: bool,
+        limits: &Limits,
+    ) -> Result<bool, Kind> {
+        let Some(one) = self.open.get_mut(&subscriber) else {
+            return Ok(false);
+        };
+        if !one.unfinished.contains_key(&element) {
+            one.take(subscriber, 1)?;
+            let begun = self.unfinished.saturating_add(1);
+            let count = u64::try_from(begun).unwrap_or(u64::MAX);
+            let most = u64::try_from(limits.max_unfinished_elements).unwrap_or(u64::MAX);
+            Limits::length(count, most, "--max-unfinished-elements")?;
+            self.unfinished = begun;
+        }
+        let size = one.element_size.unwrap_or(0);
+        let unfinished = one.unfinished.entry(element).or_default();
+        let length = u64::try_from(length).unwrap_or(u64::MAX);
+        unfinished.length = unfinished.length.saturating_add(length);
+        limits.element(unfinished.length)?;
+        let is_too_short = is_last && unfinished.length < size;
+        if size > 0 && (unfinished.length > size || is_too_short) {
+            return Err(Kind::ElementSizeMismatch {
+                subject: Subject::Own(subscriber),
+                length: unfinished.length,
+                size,
+            });
+        }
+        Ok(true)
+    }
+
+    /// Keeps a part that is not the last one.
+    pub(super) fn keep(&mut self, subscriber: u64, element: u64, data: Bytes) {
+        let one = self.open.get_mut(&subscriber);
+        let unfinished = one.and_then(|one| one.unfinished.get_mut(&element));
+        if let Some(unfinished) = unfinished.filter(|_| !data.is_empty()) {
+            self.held = self.held.saturating_add(cost(data.len()));
+            unfinished.pieces.push(data);
+        }
+    }
+
+    /// The element that ends with this part.
+    pub(super) fn joined(&mut self, subscriber: u64, element: u64, last: Bytes) -> Payload {
+        let one = self.open.get_mut(&subscriber);
+        let found = one.and_then(|one| one.unfinished.remove(&element));
+        let Some(mut found) = found else {
+            return Payload::from(last);
+        };
+        self.unfinished = self.unfinished.saturating_sub(1);
+        self.held = self.held.saturating_sub(found.held());
+        if !last.is_empty() || found.pieces.is_empty() {
+            found.pieces.push(last);
+        }
+        Payload::from_parts(found.pieces)
+    }
+
+    /// Whether a subscription that was not cancelled is complete now.
+    pub(super) fn complete(&mut self, subscriber: u64) -> Result<bool, Kind> {
+        let subject = Subject::Own(subscriber);
+        match self.open.get(&subscriber) {
+            None => return self.late(subscriber),
+            // R-RS-V14.
+            Some(one) if one.element_size.is_none() => {
+                return Err(Kind::UnknownSubscriber { subject });
+            }
+            Some(one) if !one.unfinished.is_empty() => {
+                let unfinished = one.unfinished.len();
+                return Err(Kind::IncompleteElement {
+                    subject,
+                    unfinished,
+                });
+            }
+            Some(_) => {}
+        }
+        self.ended(subscriber);
+        Ok(true)
+    }
+
+    /// Whether a subscription that was not cancelled has ended with an error now.
+    pub(super) fn error(&mut self, subscriber: u64) -> Result<bool, Kind> {
+        if !self.open.contains_key(&subscriber) {
+            return self.late(subscriber);
+        }
+        self.ended(subscriber);
+        Ok(true)
+    }
+
+    /// The end of a subscription that is not open: the id stays in use if it was cancelled (R-RS-V10).
+    fn late(&self, subscriber: u64) -> Result<bool, Kind> {
+        if self.dropped.has(subscriber) {
+            return Ok(false);
+        }
+        let subject = Subject::Own(subscriber);
+        Err(Kind::UnknownSubscriber { subject })
+    }
+
+    fn ended(&mut self, subscriber: u64) {
+        self.remove(subscriber);
+        if self.free.len() < MOST_FREE {
+            self.free.insert(subscriber);
+        }
+    }
+}
+
+/// The ids of cancelled subscriptions: what still comes for them is delimited by the sizes of their elements, to the end
+/// of the connection (R-RS-13). Ids in a row whose elements have one size take the memory of one.
+#[derive(Debug, Default)]
+struct Dropped {
+    /// Runs of ids by the first one: the last one, and the size.
+    runs: BTreeMap<u64, (u64, u64)>,
+    /// Ids whose sizes did not come yet.
+    unknown: BTreeSet<u64>,
+}
+
+impl Dropped {
+    fn has(&self, id: u64) -> bool {
+        self.unknown.contains(&id) || self.element_size(id).is_some()
+    }
+
+    fn element_size(&self, id: u64) -> Option<u64> {
+        let (_, (last, size)) = self.runs.range(..=id).next_back()?;
+        (id <= *last).then_some(*size)
+    }
+
+    fn insert(&mut self, id: u64, size: Option<u64>) {
+        let Some(size) = size else {
+            self.unknown.insert(id);
+            return;
+        };
+        let before = self.runs.range(..id).next_back();
+        let before = before.map(|(first, (last, size))| (*first, *last, *size));
+        let joins = |last: u64, own: u64| last.checked_add(1) == Some(id) && own == size;
+        let first = match before {
+            Some((first, last, own)) if joins(last, own) => first,
+            _ => id,
+        };
+        let next = id.checked_add(1);
+        let behind = next.and_then(|next| self.runs.get(&next).copied().map(|run| (next, run)));
+        let last = match behind {
+            Some((next, (last, own))) if own == size => {
+                self.runs.remove(&next);
+                last
+            }
+            _ => id,
+        };
+        self.runs.insert(first, (last, size));
+    }
+
+    /// Notes the size of a cancelled subscription. Returns whether there is one of this id.
+    fn learn(&mut self, id: u64, size: u64) -> bool {
+        if self.unknown.remove(&id) {
+            self.insert(id, Some(size));
+            return true;
+        }
+        self.element_size(id).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::Dropped;
+
+    proptest! {
+        #[test]
+        fn cancelled_ids_in_any_order_keep_their_sizes(
+            ids in proptest::collection::vec((0_u64..40, proptest::option::of(0_u64..3), 0_u64..3), 0..60),
+        ) {
+            let (mut dropped, mut model) = (Dropped::default(), BTreeMap::new());
+            for (id, size, later) in ids {
+                if !dropped.has(id) {
+                    dropped.insert(id, size);
+                    model.insert(id, size);
+                } else {
+                    prop_assert!(dropped.learn(id, later));
+                    let known = model.entry(id).or_default();
+                    *known = known.or(Some(later));
+                }
+                for id in 0..41 {
+                    prop_assert_eq!(dropped.element_size(id), model.get(&id).copied().flatten());
+                    prop_assert_eq!(dropped.has(id), model.contains_key(&id));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_million_cancelled_ids_in_a_row_take_one_entry() {
+        let mut dropped = Dropped::default();
+        for id in 1..1_000_000 {
+            dropped.insert(id, None);
+            assert!(dropped.learn(id, 8));
+        }
+        assert_eq!((dropped.runs.len(), dropped.unknown.len()), (1, 0));
+        assert!(!dropped.learn(1_000_000, 8));
+    }
+}

@@ -1,0 +1,36 @@
+//! The Reactive Streams network protocol without I/O: publishers and subscribers over one connection, each stream held
+//! back by demand that is counted in elements.
+//!
+//! This crate decides which messages are sound, how many elements each publisher may send, when a stream has ended and
+//! which message goes next. Both ends may publish and subscribe; client and server differ in the handshake alone. The
+//! driver carries the bytes, in order and whole (REQ-RS-1). The crate does not open a socket, read a clock or look
+//! into elements. The rules are those of the draft of reactive-streams-io; where a rule is ambiguous, the number of our
+//! reading stands beside it.
+
+#![forbid(unsafe_code)]
+#![warn(
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    clippy::as_conversions,
+    clippy::arithmetic_side_effects
+)]
+
+mod config;
+mod connection;
+mod describe;
+mod error;
+mod limits;
+pub mod message;
+mod varint;
+
+pub use config::{Config, Role};
+pub use connection::{Connection, Event, SUBSCRIPTION_BYTES};
+pub use describe::Description;
+pub use error::{Kind, Subject, refusal};
+pub use limits::Limits;
+
+/// The largest demand (R-RS-3). It stands for demand without bound: it does not decrease (R-RS-18, R-RS-V4).
+pub const UNBOUNDED: u64 = (1 << 63) - 1;
+
+/// The version of the protocol (REQ-RS-6).
+pub const VERSION: u64 = 0;
