@@ -418,14 +418,19 @@ impl Connection {
             return [(None, ""); 3];
         }
         let after = |since: Option<Instant>, wait: Option<std::time::Duration>| {
-            since.zip(wait).and_then(|(since, wait)| since.checked_add(wait))
+            since
+                .zip(wait)
+                .and_then(|(since, wait)| since.checked_add(wait))
         };
         let since = state.since.filter(|_| !state.has_hello);
         let partial = timing.partial.then_some(timing.last_byte);
         let config = &self.config;
         [
             (after(since, config.hello_timeout), "--hello-timeout"),
-            (after(partial, config.message_receive_timeout), "--message-receive-timeout"),
+            (
+                after(partial, config.message_receive_timeout),
+                "--message-receive-timeout",
+            ),
             (after(state.goodbye, config.goodbye_timeout), ""),
         ]
     }
@@ -455,11 +460,7 @@ impl ackline_core::Connection for Connection {
     type Event = Event;
     type Kind = Kind;
 
-    fn receive(
-        &mut self,
-        now: Instant,
-        input: &mut BytesMut,
-    ) -> Result<Need, ProtocolError<Kind>> {
+    fn receive(&mut self, now: Instant, input: &mut BytesMut) -> Result<Need, ProtocolError<Kind>> {
         self.timing.input(now, input.len());
         let need = self.take_input(input);
         self.timing.left = input.len();
@@ -494,8 +495,9 @@ impl ackline_core::Connection for Connection {
                 self.outgoing.owed = 0;
             } else if !self.publications.transmit(out, threshold) {
                 if let Some(reason) = self.outgoing.goodbye.take() {
-                    self.outgoing.put(&Message::Goodbye { reason });
-                    continue;
+                    let mut goodbye = Vec::new();
+                    put(&mut goodbye, &Message::Goodbye { reason });
+                    out.put_slice(&goodbye);
                 }
                 break;
             }
@@ -533,7 +535,10 @@ impl ackline_core::Connection for Connection {
 
     fn held_bytes(&self) -> usize {
         let open = self.publications.len().saturating_mul(SUBSCRIPTION_BYTES);
-        let held = self.events.bytes().saturating_add(self.subscriptions.held());
+        let held = self
+            .events
+            .bytes()
+            .saturating_add(self.subscriptions.held());
         held.saturating_add(open).saturating_add(self.outgoing.owed)
     }
 

@@ -22,7 +22,9 @@ pub enum Kind {
         field: &'static str,
     },
     /// A type without a meaning, or of an extension that is not active (R-RS-12).
-    #[error("no message has the type {message_type}, unless an extension that is not active gives it one")]
+    #[error(
+        "no message has the type {message_type}, unless an extension that is not active gives it one"
+    )]
     UnknownMessageType {
         /// The type.
         message_type: u64,

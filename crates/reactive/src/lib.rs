@@ -19,6 +19,8 @@ mod config;
 mod connection;
 mod describe;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod limits;
 pub mod message;
 mod varint;

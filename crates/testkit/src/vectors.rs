@@ -70,11 +70,7 @@ fn decode_into(
 }
 
 /// Encodes `frames` in the canonical way, in the context of a frame vector.
-fn encode(
-    protocol: &dyn Described,
-    context: &Value,
-    frames: &[Value],
-) -> Result<Vec<u8>, String> {
+fn encode(protocol: &dyn Described, context: &Value, frames: &[Value]) -> Result<Vec<u8>, String> {
     let context = context.as_object().ok_or("no context")?;
     let mut given = json::options(&protocol.decoding().fields(), context)?;
     given.retain(|(name, _)| name != "from");
@@ -455,7 +451,8 @@ fn run_frames(protocol: &dyn Described, vector: &Value, splits: &mut usize) -> R
         return Err(Wrong::new(format!("{frames:?}"), format!("{decoded:?}")));
     }
     if vector.get("canonical") == Some(&Value::Bool(true)) {
-        let encoded = encode(protocol, context, frames).map_err(|came| Wrong::new("bytes", came))?;
+        let encoded =
+            encode(protocol, context, frames).map_err(|came| Wrong::new("bytes", came))?;
         if encoded != bytes {
             return Err(Wrong::new(to_hex(&bytes), to_hex(&encoded)));
         }

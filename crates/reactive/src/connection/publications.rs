@@ -145,11 +145,7 @@ impl Publications {
     }
 
     /// Publishes elements, all or none.
-    pub(super) fn next(
-        &mut self,
-        subscriber: u64,
-        elements: Vec<Bytes>,
-    ) -> Result<(), UsageError> {
+    pub(super) fn next(&mut self, subscriber: u64, elements: Vec<Bytes>) -> Result<(), UsageError> {
         let one = self.get_mut(subscriber)?;
         let size = one.element_size.ok_or(refusal::NOT_ACCEPTED)?;
         if size > 0 && elements.iter().any(|element| element.len() != size) {
@@ -234,7 +230,9 @@ impl Publications {
         };
         let before = one.waiting;
         let is_ended = sending.turn(one);
-        self.waiting = self.waiting.saturating_sub(before.saturating_sub(one.waiting));
+        self.waiting = self
+            .waiting
+            .saturating_sub(before.saturating_sub(one.waiting));
         if is_ended {
             self.remove(subscriber);
         } else if one.split.is_some() || !one.queue.is_empty() {
@@ -364,9 +362,13 @@ impl Sending<'_> {
             }
             return self.split(one, first);
         }
-        let most = self.threshold.saturating_sub(self.threshold.checked_rem(size).unwrap_or(0));
+        let most = self
+            .threshold
+            .saturating_sub(self.threshold.checked_rem(size).unwrap_or(0));
         let pieces = one.pack(elements, most);
-        let bytes = pieces.iter().fold(0_usize, |sum, piece| sum.saturating_add(piece.len()));
+        let bytes = pieces
+            .iter()
+            .fold(0_usize, |sum, piece| sum.saturating_add(piece.len()));
         if bytes <= size {
             put_numbers(self.head, &[types::ON_NEXT, self.subscriber]);
         } else {

@@ -150,7 +150,9 @@ impl Connection {
         if !has_said_goodbye {
             self.tell_ends(&reason);
         }
-        self.end((!has_said_goodbye).then(String::new));
+        // One that was not sent yet answers the peer's, as if both had crossed (R-RS-7).
+        let own = self.outgoing.goodbye.take();
+        self.end(own.or_else(|| (!has_said_goodbye).then(String::new)));
     }
 
     fn subscribed(&mut self, subscriber: u64, element_size: u64) -> Result<(), Kind> {
@@ -175,9 +177,11 @@ impl Connection {
         }
         let most = self.config.limits.max_subscriptions;
         if self.publications.len() >= most {
-            self.refuse(subscriber, false, &format!(
-                "this end serves {most} subscriptions at once (--max-subscriptions)"
-            ));
+            self.refuse(
+                subscriber,
+                false,
+                &format!("this end serves {most} subscriptions at once (--max-subscriptions)"),
+            );
             return Ok(());
         }
         self.publications.begin(subscriber, initial_demand);
@@ -264,7 +268,10 @@ impl Connection {
     ) -> Result<(), Kind> {
         let limits = &self.config.limits;
         let length = data.len();
-        if !self.subscriptions.part((subscriber, element), length, is_last, limits)? {
+        if !self
+            .subscriptions
+            .part((subscriber, element), length, is_last, limits)?
+        {
             return Ok(());
         }
         let data = frame.slice(&mut self.block, data);

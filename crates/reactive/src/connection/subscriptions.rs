@@ -106,7 +106,9 @@ impl Subscriptions {
 
     pub(super) fn demand(&self, subscriber: u64) -> Result<u64, UsageError> {
         let found = self.open.get(&subscriber);
-        found.map(|one| one.demand).ok_or(refusal::UNKNOWN_SUBSCRIBER)
+        found
+            .map(|one| one.demand)
+            .ok_or(refusal::UNKNOWN_SUBSCRIBER)
     }
 
     /// The size of the elements of a subscription that was accepted, also of a cancelled one.
