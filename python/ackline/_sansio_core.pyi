@@ -13,6 +13,10 @@ from ackline.sansio.types import (
     LumberjackReaderOptions,
     LumberjackWriterEvent,
     LumberjackWriterOptions,
+    ReactiveClientEvent,
+    ReactiveClientOptions,
+    ReactiveServerEvent,
+    ReactiveServerOptions,
     RelinkConnectorEvent,
     RelinkConnectorOptions,
     RelinkListenerEvent,
@@ -64,6 +68,24 @@ class Machine(Generic[_Event_co]):
         now: int = 0,
         **options: Unpack[LumberjackWriterOptions],
     ) -> Machine[LumberjackWriterEvent]: ...
+    @overload
+    def __new__(
+        cls,
+        protocol: Literal["reactive"],
+        role: Literal["client"],
+        /,
+        now: int = 0,
+        **options: Unpack[ReactiveClientOptions],
+    ) -> Machine[ReactiveClientEvent]: ...
+    @overload
+    def __new__(
+        cls,
+        protocol: Literal["reactive"],
+        role: Literal["server"],
+        /,
+        now: int = 0,
+        **options: Unpack[ReactiveServerOptions],
+    ) -> Machine[ReactiveServerEvent]: ...
     @overload
     def __new__(
         cls,

@@ -22,9 +22,13 @@ pub fn protocol_titles() -> Vec<&'static str> {
     PROTOCOLS.iter().map(|one| one.title).collect()
 }
 
+/// Protocols that have a machine and no URL yet.
+const MACHINES: &[&dyn Described] = &[&ackline_reactive::Description];
+
 /// The descriptions of the protocols that are built: their machines, verbs, events and frames by name.
 pub fn described() -> Vec<&'static dyn Described> {
-    PROTOCOLS.iter().map(|one| one.description).collect()
+    let linked = PROTOCOLS.iter().map(|one| one.description);
+    linked.chain(MACHINES.iter().copied()).collect()
 }
 
 /// The options of a receiver in sections, each with its title; protocols come last, in the order of [`protocols`].

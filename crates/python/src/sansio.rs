@@ -215,17 +215,19 @@ pub(crate) fn sansio_decode<'py>(
 
 /// See `_sansio_core.pyi`.
 #[pyfunction]
+#[pyo3(signature = (protocol, frames, **options))]
 pub(crate) fn sansio_encode<'py>(
     py: Python<'py>,
     protocol: &str,
     frames: &Bound<'py, PyAny>,
+    options: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyBytes>> {
     let described = self::protocol(protocol)?;
+    let frames = frames.try_iter()?.map(|frame| frame.map(Given));
+    let frames = frames.collect::<PyResult<Vec<_>>>()?;
     let mut bytes = Vec::new();
-    for frame in frames.try_iter()? {
-        let encoded = described.encode_from(&Given(frame?), &mut bytes);
-        encoded.map_err(|error| misused(&error))?;
-    }
+    let encoded = described.encode_from(keywords(options)?, &frames, &mut bytes);
+    encoded.map_err(|error| misused(&error))?;
     Ok(PyBytes::new(py, &bytes))
 }
 

@@ -45,7 +45,10 @@ const FIELDS: Field = Field::new(
 const EXTENSION_MESSAGES: Field = Field::option(
     "extension_messages",
     Shape::List(&Shape::Map(&[
-        MESSAGE_TYPE,
+        Field::new(
+            "message_type",
+            Shape::number(message::types::FIRST_OF_EXTENSIONS, u64::MAX),
+        ),
         Field::new("extension", Shape::U64),
         Field::new(
             "fields",
@@ -281,13 +284,8 @@ fn extension_messages(options: &Args) -> Result<Vec<ExtensionMessage>, Misuse> {
             Value::Name("string") => FieldKind::String,
             _ => FieldKind::Bytes,
         });
-        let message_type = one.required("message_type")?;
-        if message_type < message::types::FIRST_OF_EXTENSIONS {
-            let text = format!("message_type is {message_type}; those of extensions begin at 64");
-            return Err(Misuse::of("extension_messages", text));
-        }
         Ok(ExtensionMessage {
-            message_type,
+            message_type: one.required("message_type")?,
             extension: one.required("extension")?,
             fields: fields.collect(),
         })

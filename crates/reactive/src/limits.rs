@@ -20,6 +20,8 @@ ackline_core::options! {
             max_subscriptions: usize = 65_536, count(1..=u64::MAX), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
             /// Elements of a connection that have come in part.
             max_unfinished_elements: usize = 1_024, count(1..=u64::MAX), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
+            /// Bytes of these elements, each part counted with 32 more; a single element may always have max_element_bytes.
+            max_unfinished_bytes: u64 = 64 << 20, bytes(1..=u64::MAX), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
         }
     }
 }
@@ -41,6 +43,15 @@ impl Limits {
     /// The length of a text.
     pub(crate) fn string(&self, length: u64) -> Result<usize, Kind> {
         Self::length(length, self.max_string_bytes, "--max-string-bytes")
+    }
+
+    /// Bytes of elements that have come in part.
+    pub(crate) fn unfinished(&self, bytes: usize) -> Result<usize, Kind> {
+        // Small parts cost more than their bytes.
+        let single = self.max_element_bytes.saturating_mul(2);
+        let most = self.max_unfinished_bytes.max(single);
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        Self::length(bytes, most, "--max-unfinished-bytes")
     }
 
     /// The length of an element, or of several.

@@ -391,7 +391,9 @@ pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 
 /// Appends a message type and its first numbers.
 pub(crate) fn put_numbers(out: &mut Vec<u8>, numbers: &[u64]) {
-    numbers.iter().for_each(|number| put_varint(out, *number));
+    for number in numbers {
+        put_varint(out, *number);
+    }
 }
 
 /// Appends a message that is not an element; `element` and `data` of one that is stand behind it and are not written.
@@ -402,9 +404,10 @@ pub(crate) fn put(out: &mut Vec<u8>, message: &Message) {
             version,
             extensions,
         } => {
-            let hello = match is_client {
-                true => types::CLIENT_HELLO,
-                false => types::SERVER_HELLO,
+            let hello = if *is_client {
+                types::CLIENT_HELLO
+            } else {
+                types::SERVER_HELLO
             };
             let count = u64::try_from(extensions.len()).unwrap_or(u64::MAX);
             put_numbers(out, &[hello, *version, count]);
@@ -443,7 +446,9 @@ pub(crate) fn put(out: &mut Vec<u8>, message: &Message) {
             fields,
         } => {
             put_varint(out, *message_type);
-            fields.iter().for_each(|field| put_field(out, field));
+            for field in fields {
+                put_field(out, field);
+            }
         }
         Message::Next { subscriber, .. } => put_numbers(out, &[types::ON_NEXT, *subscriber]),
         Message::Packed {
@@ -455,9 +460,10 @@ pub(crate) fn put(out: &mut Vec<u8>, message: &Message) {
             is_last,
             ..
         } => {
-            let part = match is_last {
-                true => types::ON_NEXT_LAST_PART,
-                false => types::ON_NEXT_PART,
+            let part = if *is_last {
+                types::ON_NEXT_LAST_PART
+            } else {
+                types::ON_NEXT_PART
             };
             put_numbers(out, &[part, *subscriber, *element]);
         }

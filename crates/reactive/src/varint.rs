@@ -105,7 +105,7 @@ mod tests {
             prop_assert_eq!(cursor.varint(), Ok(value));
             prop_assert_eq!(cursor.at(), bytes.len());
             for cut in 0..bytes.len() {
-                prop_assert_eq!(Cursor::new(&bytes[..cut]).varint(), Err(Stop::More(cut + 1)));
+                prop_assert_eq!(Cursor::new(&bytes[..cut]).varint(), Err(Stop::More(cut.saturating_add(1))));
             }
         }
     }

@@ -41,7 +41,7 @@ _Frame = tuple[int, str, bytes, dict[str, Any], list[tuple[int, str]]]
 
 def decode(  # noqa: PLR0913, PLR0917 (an argument for each option)
     file: Annotated[str, typer.Argument(metavar="FILE|-", help="The capture; - reads stdin.")],
-    protocol: Annotated[str, typer.Option(help="bpmux, relink or lumberjack.")],
+    protocol: Annotated[str, typer.Option(help="bpmux, lumberjack, reactive or relink.")],
     sender: Annotated[
         str | None,
         typer.Option(

@@ -34,6 +34,23 @@ __all__ = [
     "LumberjackWindowRecords",
     "LumberjackWriterEvent",
     "LumberjackWriterOptions",
+    "ReactiveCancel",
+    "ReactiveClientEvent",
+    "ReactiveClientOptions",
+    "ReactiveClientOptionsExtensionMessages",
+    "ReactiveComplete",
+    "ReactiveConnected",
+    "ReactiveError",
+    "ReactiveExtension",
+    "ReactiveExtensionFields",
+    "ReactiveGoodbye",
+    "ReactiveNext",
+    "ReactiveRequest",
+    "ReactiveServerEvent",
+    "ReactiveServerOptions",
+    "ReactiveServerOptionsExtensionMessages",
+    "ReactiveSubscribe",
+    "ReactiveSubscribed",
     "RelinkAcknowledged",
     "RelinkClosed",
     "RelinkClosing",
@@ -299,6 +316,173 @@ class LumberjackWriterOptions(TypedDict):
     compression: NotRequired[int | bool | None]
     sequence: NotRequired[Literal["per_window", "cumulative"]]
     next_sequence_number: NotRequired[int | None]
+
+
+class ReactiveConnected(TypedDict):
+    """The event ``connected`` of reactive."""
+
+    event: Literal["connected"]
+    extensions: list[int]
+
+
+class ReactiveSubscribe(TypedDict):
+    """The event ``subscribe`` of reactive."""
+
+    event: Literal["subscribe"]
+    publisher: str
+    subscriber: int
+    initial_demand: int
+
+
+class ReactiveRequest(TypedDict):
+    """The event ``request`` of reactive."""
+
+    event: Literal["request"]
+    subscriber: int
+    demand: int
+
+
+class ReactiveCancel(TypedDict):
+    """The event ``cancel`` of reactive."""
+
+    event: Literal["cancel"]
+    subscriber: int
+
+
+class ReactiveSubscribed(TypedDict):
+    """The event ``subscribed`` of reactive."""
+
+    event: Literal["subscribed"]
+    subscriber: int
+    element_size: int
+
+
+class ReactiveNext(TypedDict):
+    """The event ``next`` of reactive."""
+
+    event: Literal["next"]
+    subscriber: int
+    element: bytes
+
+
+class ReactiveComplete(TypedDict):
+    """The event ``complete`` of reactive."""
+
+    event: Literal["complete"]
+    subscriber: int
+
+
+class ReactiveError(TypedDict):
+    """The event ``error`` of reactive."""
+
+    event: Literal["error"]
+    subscriber: int
+    error: str
+
+
+class ReactiveGoodbye(TypedDict):
+    """The event ``goodbye`` of reactive."""
+
+    event: Literal["goodbye"]
+    reason: str
+
+
+class ReactiveExtensionFields(TypedDict):
+    """One of these values."""
+
+    varint: NotRequired[int]
+    string: NotRequired[str]
+    bytes: NotRequired[bytes]
+
+
+class ReactiveExtension(TypedDict):
+    """The event ``extension`` of reactive."""
+
+    event: Literal["extension"]
+    message_type: int
+    fields: list[ReactiveExtensionFields]
+
+
+ReactiveClientEvent: TypeAlias = (
+    ReactiveConnected
+    | ReactiveSubscribe
+    | ReactiveRequest
+    | ReactiveCancel
+    | ReactiveSubscribed
+    | ReactiveNext
+    | ReactiveComplete
+    | ReactiveError
+    | ReactiveGoodbye
+    | ReactiveExtension
+)
+"""An event of reactive's client."""
+
+
+class ReactiveClientOptionsExtensionMessages(TypedDict):
+    """One of these values."""
+
+    message_type: int
+    extension: int
+    fields: list[Literal["varint", "string", "bytes"]]
+
+
+class ReactiveClientOptions(TypedDict):
+    """The options of reactive's client."""
+
+    split_threshold: NotRequired[int]
+    hello_timeout_ms: NotRequired[int | None]
+    goodbye_timeout_ms: NotRequired[int | None]
+    message_receive_timeout_ms: NotRequired[int | None]
+    max_element_bytes: NotRequired[int]
+    max_string_bytes: NotRequired[int]
+    max_extensions: NotRequired[int]
+    max_subscriptions: NotRequired[int]
+    max_unfinished_elements: NotRequired[int]
+    max_unfinished_bytes: NotRequired[int]
+    start: NotRequired[Literal["handshake", "established"]]
+    extensions: NotRequired[list[int]]
+    extension_messages: NotRequired[list[ReactiveClientOptionsExtensionMessages]]
+
+
+ReactiveServerEvent: TypeAlias = (
+    ReactiveConnected
+    | ReactiveSubscribe
+    | ReactiveRequest
+    | ReactiveCancel
+    | ReactiveSubscribed
+    | ReactiveNext
+    | ReactiveComplete
+    | ReactiveError
+    | ReactiveGoodbye
+    | ReactiveExtension
+)
+"""An event of reactive's server."""
+
+
+class ReactiveServerOptionsExtensionMessages(TypedDict):
+    """One of these values."""
+
+    message_type: int
+    extension: int
+    fields: list[Literal["varint", "string", "bytes"]]
+
+
+class ReactiveServerOptions(TypedDict):
+    """The options of reactive's server."""
+
+    split_threshold: NotRequired[int]
+    hello_timeout_ms: NotRequired[int | None]
+    goodbye_timeout_ms: NotRequired[int | None]
+    message_receive_timeout_ms: NotRequired[int | None]
+    max_element_bytes: NotRequired[int]
+    max_string_bytes: NotRequired[int]
+    max_extensions: NotRequired[int]
+    max_subscriptions: NotRequired[int]
+    max_unfinished_elements: NotRequired[int]
+    max_unfinished_bytes: NotRequired[int]
+    start: NotRequired[Literal["handshake", "established"]]
+    extensions: NotRequired[list[int]]
+    extension_messages: NotRequired[list[ReactiveServerOptionsExtensionMessages]]
 
 
 class RelinkLinkEstablished(TypedDict):

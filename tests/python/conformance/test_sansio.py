@@ -55,7 +55,7 @@ def refusal(call: Callable[[], object]) -> AcklineError | None:
 
 
 def test_the_protocols_that_are_built_are_named():
-    assert protocols() == ["bpmux", "lumberjack", "relink"]
+    assert protocols() == ["bpmux", "lumberjack", "reactive", "relink"]
 
 
 @pytest.mark.parametrize(("protocol", "role"), ROLES)
@@ -89,10 +89,11 @@ def test_every_frame_that_is_described_can_be_encoded(protocol):
 
 
 def test_names_that_are_not_known_are_answered_with_those_that_are():
-    with pytest.raises(UsageError, match='protocol is "bpmux", "lumberjack" or "relink", not "x"'):
+    names = '"bpmux", "lumberjack", "reactive" or "relink"'
+    with pytest.raises(UsageError, match=f'protocol is {names}, not "x"'):
         Machine("x", "reader")
     for call in (lambda: decode("x", b""), lambda: encode("x", []), lambda: describe("x")):
-        with pytest.raises(UsageError, match='"lumberjack" or "relink", not "x"'):
+        with pytest.raises(UsageError, match='"reactive" or "relink", not "x"'):
             call()
     said = 'no role "x" of lumberjack: it has reader, writer'
     with pytest.raises(UsageError, match=said) as raised:

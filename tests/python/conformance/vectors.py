@@ -168,7 +168,8 @@ def run_frame_vector(protocol: str, vector: Json) -> int:
     fail_unless(consumed == len(data), f"{len(data)} bytes consumed", consumed)
     if vector["canonical"]:
         described = describe(protocol)["frames"]
-        encoded = encode(protocol, [frame_to_python(described, frame) for frame in frames])
+        given = [frame_to_python(described, frame) for frame in frames]
+        encoded = encode(protocol, given, **decoded.options)
         fail_unless(encoded == data, data.hex(), encoded.hex())
     cuts = cut_positions(len(data))
     for cut in cuts:

@@ -97,6 +97,9 @@ pub enum Event {
     },
 }
 
+/// Bytes of events that wait, from which on nothing more is received: demand counts elements, of any size.
+const MOST_BYTES: usize = 1 << 20;
+
 /// Bytes of memory that an event is charged besides its text or elements.
 const EVENT_BYTES: usize = size_of::<Event>();
 
@@ -147,7 +150,7 @@ impl EventQueue {
 
     /// Whether events must be taken before more is received.
     pub(super) fn is_full(&self) -> bool {
-        self.events.len() >= EVENTS_PER_CALL
+        self.events.len() >= EVENTS_PER_CALL || self.bytes >= MOST_BYTES
     }
 
     pub(super) const fn bytes(&self) -> usize {

@@ -340,9 +340,10 @@ impl Sending<'_> {
 
     fn part(&mut self, one: &mut Publication, element: u64, mut rest: Bytes) {
         let is_last = rest.len() <= self.threshold;
-        let part = match is_last {
-            true => types::ON_NEXT_LAST_PART,
-            false => types::ON_NEXT_PART,
+        let part = if is_last {
+            types::ON_NEXT_LAST_PART
+        } else {
+            types::ON_NEXT_PART
         };
         let data = rest.split_to(self.threshold.min(rest.len()));
         put_numbers(self.head, &[part, self.subscriber, element, length(&data)]);
@@ -376,7 +377,9 @@ impl Sending<'_> {
             let count = u64::try_from(count).unwrap_or(u64::MAX);
             put_numbers(self.head, &[types::ON_NEXT_PACKED, self.subscriber, count]);
         }
-        pieces.into_iter().for_each(|piece| self.write(one, piece));
+        for piece in pieces {
+            self.write(one, piece);
+        }
     }
 
     fn end(&mut self, error: Option<String>) {

@@ -2,7 +2,10 @@
 
 use ackline_core::Payload;
 
-use super::*;
+use super::{
+    Block, Bytes, BytesMut, Connection, EVENTS_PER_CALL, Event, Kind, Life, Message, Need,
+    OWED_BYTES, ProtocolError, Role, Stop, VERSION, decode, type_of, types,
+};
 use crate::error::Subject;
 
 /// Elements up to this many bytes are copied: a larger one keeps the buffer in which it came.
@@ -76,7 +79,7 @@ impl Connection {
                 extensions,
                 ..
             } => self.hello(version, &extensions)?,
-            Message::Goodbye { reason } => self.peer_goodbye(reason),
+            Message::Goodbye { reason } => self.peer_goodbye(&reason),
             // After this end's goodbye only the sizes of elements matter (R-RS-V11).
             Message::Subscribed {
                 subscriber,
@@ -142,13 +145,13 @@ impl Connection {
         Ok(())
     }
 
-    fn peer_goodbye(&mut self, reason: String) {
+    fn peer_goodbye(&mut self, reason: &str) {
         let has_said_goodbye = self.state.goodbye.is_some();
         self.events.push(Event::Goodbye {
-            reason: reason.clone(),
+            reason: reason.to_owned(),
         });
         if !has_said_goodbye {
-            self.tell_ends(&reason);
+            self.tell_ends(reason);
         }
         // One that was not sent yet answers the peer's, as if both had crossed (R-RS-7).
         let own = self.outgoing.goodbye.take();
@@ -224,30 +227,13 @@ impl Connection {
             Message::Next {
                 subscriber,
                 element,
-            } => {
-                if self.subscriptions.take(subscriber, 1)? {
-                    let element = Payload::from(frame.slice(&mut self.block, element));
-                    self.events.push(Event::Next {
-                        subscriber,
-                        element,
-                    });
-                }
-            }
+            } => self.element(subscriber, element, frame)?,
             Message::Packed {
                 subscriber,
                 element_size,
                 count,
                 elements,
-            } => {
-                if self.subscriptions.take(subscriber, count)? && count > 0 {
-                    let elements = frame.slice(&mut self.block, elements);
-                    self.events.push(Event::Packed {
-                        subscriber,
-                        element_size,
-                        elements,
-                    });
-                }
-            }
+            } => self.packed((subscriber, element_size, count), elements, frame)?,
             Message::Part {
                 subscriber,
                 element,
@@ -255,6 +241,39 @@ impl Connection {
                 is_last,
             } => self.part((subscriber, element), data, is_last, frame)?,
             _ => {}
+        }
+        Ok(())
+    }
+
+    fn element(
+        &mut self,
+        subscriber: u64,
+        element: std::ops::Range<usize>,
+        frame: Frame,
+    ) -> Result<(), Kind> {
+        if self.subscriptions.take(subscriber, 1)? {
+            let element = Payload::from(frame.slice(&mut self.block, element));
+            self.events.push(Event::Next {
+                subscriber,
+                element,
+            });
+        }
+        Ok(())
+    }
+
+    fn packed(
+        &mut self,
+        (subscriber, element_size, count): (u64, usize, u64),
+        elements: std::ops::Range<usize>,
+        frame: Frame,
+    ) -> Result<(), Kind> {
+        if self.subscriptions.take(subscriber, count)? && count > 0 {
+            let elements = frame.slice(&mut self.block, elements);
+            self.events.push(Event::Packed {
+                subscriber,
+                element_size,
+                elements,
+            });
         }
         Ok(())
     }
@@ -292,7 +311,9 @@ impl Connection {
                 element,
             });
         } else {
-            self.subscriptions.keep(subscriber, element, data);
+            let limits = &self.config.limits;
+            self.subscriptions
+                .keep((subscriber, element), data, limits)?;
         }
         Ok(())
     }

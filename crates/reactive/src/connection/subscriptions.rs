@@ -134,7 +134,9 @@ impl Subscriptions {
     /// Ends all of them so; the result is their ids, ascending.
     pub(super) fn drop_all(&mut self) -> Vec<u64> {
         let ids: Vec<u64> = self.open.keys().copied().collect();
-        ids.iter().for_each(|id| self.drop_input(*id));
+        for id in &ids {
+            self.drop_input(*id);
+        }
         ids
     }
 
@@ -208,13 +210,22 @@ impl Subscriptions {
     }
 
     /// Keeps a part that is not the last one.
-    pub(super) fn keep(&mut self, subscriber: u64, element: u64, data: Bytes) {
+    pub(super) fn keep(
+        &mut self,
+        (subscriber, element): (u64, u64),
+        data: Bytes,
+        limits: &Limits,
+    ) -> Result<(), Kind> {
         let one = self.open.get_mut(&subscriber);
         let unfinished = one.and_then(|one| one.unfinished.get_mut(&element));
-        if let Some(unfinished) = unfinished.filter(|_| !data.is_empty()) {
-            self.held = self.held.saturating_add(cost(data.len()));
-            unfinished.pieces.push(data);
-        }
+        let Some(unfinished) = unfinished.filter(|_| !data.is_empty()) else {
+            return Ok(());
+        };
+        let held = self.held.saturating_add(cost(data.len()));
+        limits.unfinished(held)?;
+        self.held = held;
+        unfinished.pieces.push(data);
+        Ok(())
     }
 
     /// The element that ends with this part.
@@ -347,15 +358,16 @@ mod tests {
         fn cancelled_ids_in_any_order_keep_their_sizes(
             ids in proptest::collection::vec((0_u64..40, proptest::option::of(0_u64..3), 0_u64..3), 0..60),
         ) {
-            let (mut dropped, mut model) = (Dropped::default(), BTreeMap::new());
+            let mut dropped = Dropped::default();
+            let mut model = BTreeMap::<u64, Option<u64>>::new();
             for (id, size, later) in ids {
-                if !dropped.has(id) {
-                    dropped.insert(id, size);
-                    model.insert(id, size);
-                } else {
+                if dropped.has(id) {
                     prop_assert!(dropped.learn(id, later));
                     let known = model.entry(id).or_default();
                     *known = known.or(Some(later));
+                } else {
+                    dropped.insert(id, size);
+                    model.insert(id, size);
                 }
                 for id in 0..41 {
                     prop_assert_eq!(dropped.element_size(id), model.get(&id).copied().flatten());

@@ -162,7 +162,7 @@ impl World {
             return;
         };
         let key = self.key(1, 1_usize.saturating_sub(at), id);
-        if choice % 8 == 0 {
+        if choice.is_multiple_of(8) {
             if self.end_of(at).reject(id, "no").is_ok() {
                 self.stream(key).ended = Some(false);
             }
@@ -198,7 +198,7 @@ impl World {
                 let stream = self.stream(key);
                 stream.published.extend(made);
                 assert!(
-                    stream.published.len() as u64 <= granted,
+                    u64::try_from(stream.published.len()).is_ok_and(|count| count <= granted),
                     "more than was granted"
                 );
             }
@@ -224,10 +224,11 @@ impl World {
 
     fn end(&mut self, at: usize, id: u64, choice: u8) {
         let key = self.key(1, 1_usize.saturating_sub(at), id);
-        let is_complete = choice % 2 == 0;
-        let result = match is_complete {
-            true => self.end_of(at).complete(id),
-            false => self.end_of(at).error(id, "failed"),
+        let is_complete = choice.is_multiple_of(2);
+        let result = if is_complete {
+            self.end_of(at).complete(id)
+        } else {
+            self.end_of(at).error(id, "failed")
         };
         if result.is_ok() {
             self.stream(key).ended = Some(is_complete);
@@ -299,9 +300,9 @@ impl World {
             } => {
                 let key = self.key(0, at, subscriber);
                 let apart = crate::message::apart(&elements, element_size).collect::<Vec<_>>();
-                apart
-                    .into_iter()
-                    .for_each(|element| self.came(key, element));
+                for element in apart {
+                    self.came(key, element);
+                }
             }
             Event::Complete { subscriber } => {
                 let key = self.key(0, at, subscriber);

@@ -34,6 +34,7 @@ fn config() -> Config {
             max_extensions: 4,
             max_subscriptions: 4,
             max_unfinished_elements: 3,
+            max_unfinished_bytes: 128,
         },
         extensions: vec![1],
         extension_messages: vec![ExtensionMessage {

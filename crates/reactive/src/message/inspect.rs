@@ -137,9 +137,10 @@ fn told(message: &Message, bytes: &Bytes) -> (&'static str, Vec<(&'static str, V
             version,
             extensions,
         } => {
-            let name = match is_client {
-                true => "client_hello",
-                false => "server_hello",
+            let name = if *is_client {
+                "client_hello"
+            } else {
+                "server_hello"
             };
             let extensions = extensions.iter().map(|id| Value::Number(*id)).collect();
             let members = vec![
@@ -212,9 +213,10 @@ fn told(message: &Message, bytes: &Bytes) -> (&'static str, Vec<(&'static str, V
             data,
             is_last,
         } => {
-            let name = match is_last {
-                true => "on_next_last_part",
-                false => "on_next_part",
+            let name = if *is_last {
+                "on_next_last_part"
+            } else {
+                "on_next_part"
             };
             let members = vec![
                 about(subscriber),

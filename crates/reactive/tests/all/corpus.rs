@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use ackline_reactive::fuzzing;
+use ackline_testkit::seeds;
 use proptest::prelude::*;
 
 proptest! {
@@ -18,4 +19,16 @@ proptest! {
         fuzzing::receive(start, &data);
         fuzzing::roundtrip(&data);
     }
+}
+
+#[test]
+#[allow(clippy::disallowed_methods)] // a test needs some instant
+fn every_seed_keeps_the_promises() {
+    let start = Instant::now();
+    let targets: [seeds::Target<'_>; 3] = [
+        ("reactive_ops", &|seed| fuzzing::ops(start, seed)),
+        ("reactive_receive", &|seed| fuzzing::receive(start, seed)),
+        ("reactive_roundtrip", &fuzzing::roundtrip),
+    ];
+    seeds::replay("reactive", &targets);
 }
