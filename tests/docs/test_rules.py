@@ -12,6 +12,8 @@ RULES = {
     "bpmux": {"REQ-BPMUX": 34, "R-BPM": 32, "R-BPMUX-V": 17},
     # R-REL-37 is about the text's spelling.
     "relink": {"REQ-RELINK": 61, "R-REL": 36, "R-RELINK-V": 25},
+    # R-RS-30 is about the text's page.
+    "reactive": {"REQ-RS": 32, "R-RS": 29, "R-RS-V": 14},
 }
 ROW = re.compile(r"^\|([^|]+)\|([^|]+)\|([^|]+)\|$", re.MULTILINE)
 NAMED = re.compile(r"(?:(REQ-[A-Z]+|R-[A-Z]+)-|(V))?(\d+)(?: to V?(\d+))?")
@@ -36,7 +38,7 @@ def numbers(protocol: str, cell: str) -> set[str]:
         for part in group.split(","):
             named = NAMED.fullmatch(part.strip())
             assert named, part
-            kind = named[1] or (f"R-{protocol.upper()}-V" if named[2] else kind)
+            kind = named[1] or ([*RULES[protocol]][-1] if named[2] else kind)
             found |= all_between(kind, named[3], named[4])
     return found
 

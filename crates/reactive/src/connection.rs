@@ -1,4 +1,7 @@
-//! One end of a connection: the handshake, the verbs, and the messages of the peer.
+//! One end of a connection: the handshake, the verbs, and the end.
+//!
+//! The client may go on without the server's hello (REQ-RS-5, REQ-RS-10); this end's server waits for the client's and has
+//! one version (REQ-RS-11, R-RS-10, R-RS-V1). Of a connection that has ended nothing is left (REQ-RS-30).
 
 use std::time::Instant;
 
@@ -77,7 +80,7 @@ struct Outgoing {
     control: Vec<u8>,
     /// Bytes of it that the peer has caused.
     owed: usize,
-    /// The goodbye, which goes behind everything else.
+    /// The goodbye, which goes behind everything else (R-RS-29).
     goodbye: Option<String>,
 }
 
@@ -127,7 +130,7 @@ impl Connection {
         made
     }
 
-    /// Begins the connection: the client says hello, the server waits for the client's.
+    /// Begins the connection: the client says hello (REQ-RS-4), the server waits for the client's.
     ///
     /// # Errors
     /// `not_connected`: the connection is over or was begun before.
@@ -346,7 +349,8 @@ impl Connection {
         &self.state.active
     }
 
-    /// Sends a message of an active extension.
+    /// Sends a message of an active extension (REQ-RS-8). An extension that changes what other messages mean
+    /// negotiates that by messages of its own (REQ-RS-9).
     ///
     /// # Errors
     /// `not_connected`, `closing`; `extension_not_active`: the message has other fields, or both ends do not support it.
@@ -375,7 +379,7 @@ impl Connection {
         }
     }
 
-    /// Tells the end of every stream: an error for this end's subscriptions, a cancel for the peer's (R-RS-V3).
+    /// Tells the end of every stream (REQ-RS-32): an error for this end's subscriptions, a cancel for the peer's (R-RS-V3).
     fn tell_ends(&mut self, reason: &str) {
         for subscriber in self.subscriptions.drop_all() {
             let error = reason.to_owned();
@@ -396,7 +400,7 @@ impl Connection {
         };
     }
 
-    /// The peer broke a rule.
+    /// The peer broke a rule: one goodbye with the reason, without a wait for its answer (R-RS-8, R-RS-V3).
     fn fail(&mut self, kind: Kind) -> ProtocolError<Kind> {
         let error = ProtocolError {
             kind,

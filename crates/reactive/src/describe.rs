@@ -367,14 +367,13 @@ impl Vocabulary for End {
                 publisher,
                 subscriber,
                 initial_demand,
-            } => Told::new(
-                "subscribe",
-                vec![
-                    ("publisher", Value::Text(publisher)),
-                    ("subscriber", subscriber.into()),
-                    ("initial_demand", initial_demand.into()),
-                ],
-            ),
+            } => {
+                let demand = ("initial_demand", initial_demand.into());
+                let mut told = about("subscribe", subscriber, Some(demand));
+                told.members
+                    .insert(0, ("publisher", Value::Text(publisher)));
+                told
+            }
             Event::Request { subscriber, demand } => {
                 about("request", subscriber, Some(("demand", demand.into())))
             }
@@ -410,14 +409,7 @@ impl Vocabulary for End {
             Event::Extension {
                 message_type,
                 fields,
-            } => {
-                let fields = fields.iter().map(message::shown).collect();
-                let members = vec![
-                    ("message_type", message_type.into()),
-                    ("fields", Value::List(fields)),
-                ];
-                Told::new("extension", members)
-            }
+            } => extension(message_type, &fields),
             // No option of this machine hands out parts.
             Event::Part { .. } => return None,
         })
@@ -427,6 +419,15 @@ impl Vocabulary for End {
         let (subscriber, element) = self.packed.pop_front()?;
         Some(next(subscriber, element))
     }
+}
+
+fn extension(message_type: u64, fields: &[message::Field]) -> Told {
+    let fields = fields.iter().map(message::shown).collect();
+    let members = vec![
+        ("message_type", message_type.into()),
+        ("fields", Value::List(fields)),
+    ];
+    Told::new("extension", members)
 }
 
 fn next(subscriber: u64, element: Bytes) -> Told {

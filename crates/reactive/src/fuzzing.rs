@@ -109,7 +109,8 @@ fn fixed_size(message: &ackline_core::Inspected) -> Option<u64> {
     let label = message.spans.first()?.len;
     let member = message.members.iter().find_map(|(_, value)| match value {
         Value::Bytes(bytes) => Some(bytes.len()),
-        Value::List(items) => Some(items.first()?.to_bytes().len()),
+        // Without an element any size does.
+        Value::List(items) => Some(items.first().map_or(1, |item| item.to_bytes().len())),
         _ => None,
     })?;
     let size = u64::try_from(member).ok()?;

@@ -2,8 +2,9 @@
 //! back by demand that is counted in elements.
 //!
 //! This crate decides which messages are sound, how many elements each publisher may send, when a stream has ended and
-//! which message goes next. Both ends may publish and subscribe; client and server differ in the handshake alone. The
-//! driver carries the bytes, in order and whole (REQ-RS-1). The crate does not open a socket, read a clock or look
+//! which message goes next. Both ends may publish and subscribe (REQ-RS-19); client and server differ in the handshake
+//! alone. The driver carries the bytes, in order and whole (REQ-RS-1); an incompatible version would have other URLs
+//! (REQ-RS-7). The crate does not open a socket, read a clock or look
 //! into elements. The rules are those of the draft of reactive-streams-io; where a rule is ambiguous, the number of our
 //! reading stands beside it.
 

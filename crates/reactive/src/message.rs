@@ -1,7 +1,10 @@
 //! Messages: their types, how each is read from the front of the input, and how each is written.
 //!
-//! A message is delimited by its type and, for elements, by the size of the stream's elements (REQ-RS-23): the reader
-//! asks [`Streams`] for it. Our numbers of the types are those of R-RS-2.
+//! A message is delimited by its type (REQ-RS-3) and, for elements, by the size of the stream's elements (REQ-RS-23,
+//! REQ-RS-25): the reader asks [`Streams`] for it, and refuses elements of a stream that it does not know (R-RS-14,
+//! R-RS-V14). Our numbers of the types are those of R-RS-2, ids and demands are varints (R-RS-3), texts and lists stand
+//! behind their lengths (REQ-RS-2, R-RS-4, R-RS-5), and every field is on the wire, also with its default value
+//! (R-RS-6). No message has a boolean (R-RS-28).
 
 use std::ops::Range;
 
@@ -51,7 +54,7 @@ pub mod types {
 /// A message. Elements stand where they lie in the input.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
-    /// `clientHello` or `serverHello`.
+    /// `clientHello` or `serverHello` (REQ-RS-4).
     Hello {
         /// Whether it is the client's.
         is_client: bool,
@@ -60,7 +63,7 @@ pub enum Message {
         /// The extensions that the sender supports.
         extensions: Vec<u64>,
     },
-    /// `subscribe`.
+    /// `subscribe` (REQ-RS-12). The name means what the publisher's side makes of it (REQ-RS-22).
     Subscribe {
         /// The publisher's name.
         publisher: String,
@@ -69,33 +72,33 @@ pub enum Message {
         /// The demand that it begins with.
         initial_demand: u64,
     },
-    /// `request`.
+    /// `request` (REQ-RS-13).
     Request {
         /// The subscription.
         subscriber: u64,
         /// The elements that may come beside those requested before.
         demand: u64,
     },
-    /// `cancel`.
+    /// `cancel` (REQ-RS-14).
     Cancel {
         /// The subscription.
         subscriber: u64,
     },
-    /// `subscribed`.
+    /// `subscribed` (REQ-RS-15).
     Subscribed {
         /// The subscription.
         subscriber: u64,
         /// The size of every element, or 0.
         element_size: u64,
     },
-    /// `onNext`.
+    /// `onNext` (REQ-RS-16).
     Next {
         /// The subscription.
         subscriber: u64,
         /// The element.
         element: Range<usize>,
     },
-    /// `onNextPacked`.
+    /// `onNextPacked` (REQ-RS-25).
     Packed {
         /// The subscription.
         subscriber: u64,
@@ -106,7 +109,7 @@ pub enum Message {
         /// All of them.
         elements: Range<usize>,
     },
-    /// `onNextPart` or `onNextLastPart`.
+    /// `onNextPart` or `onNextLastPart` (REQ-RS-26).
     Part {
         /// The subscription.
         subscriber: u64,
@@ -117,12 +120,12 @@ pub enum Message {
         /// Whether it is the last one.
         is_last: bool,
     },
-    /// `onComplete`.
+    /// `onComplete` (REQ-RS-17).
     Complete {
         /// The subscription.
         subscriber: u64,
     },
-    /// `onError`.
+    /// `onError` (REQ-RS-18).
     Error {
         /// The subscription.
         subscriber: u64,
@@ -134,7 +137,7 @@ pub enum Message {
         /// The reason.
         reason: String,
     },
-    /// A message of an extension.
+    /// A message of an extension (R-RS-12).
     Extension {
         /// Its type.
         message_type: u64,
@@ -396,21 +399,17 @@ pub(crate) fn put_numbers(out: &mut Vec<u8>, numbers: &[u64]) {
     }
 }
 
-/// Appends a message that is not an element; `element` and `data` of one that is stand behind it and are not written.
+/// Appends a message; of one with elements, only the numbers before them.
 pub(crate) fn put(out: &mut Vec<u8>, message: &Message) {
+    put_numbers(out, &[type_number(message)]);
     match message {
         Message::Hello {
-            is_client,
             version,
             extensions,
+            ..
         } => {
-            let hello = if *is_client {
-                types::CLIENT_HELLO
-            } else {
-                types::SERVER_HELLO
-            };
             let count = u64::try_from(extensions.len()).unwrap_or(u64::MAX);
-            put_numbers(out, &[hello, *version, count]);
+            put_numbers(out, &[*version, count]);
             put_numbers(out, extensions);
         }
         Message::Subscribe {
@@ -418,55 +417,60 @@ pub(crate) fn put(out: &mut Vec<u8>, message: &Message) {
             subscriber,
             initial_demand,
         } => {
-            put_varint(out, types::SUBSCRIBE);
             put_bytes(out, publisher.as_bytes());
             put_numbers(out, &[*subscriber, *initial_demand]);
         }
-        Message::Request { subscriber, demand } => {
-            put_numbers(out, &[types::REQUEST, *subscriber, *demand]);
-        }
-        Message::Cancel { subscriber } => put_numbers(out, &[types::CANCEL, *subscriber]),
-        Message::Subscribed {
+        Message::Cancel { subscriber }
+        | Message::Complete { subscriber }
+        | Message::Next { subscriber, .. } => put_numbers(out, &[*subscriber]),
+        Message::Request {
             subscriber,
-            element_size,
-        } => put_numbers(out, &[types::SUBSCRIBED, *subscriber, *element_size]),
-        Message::Complete { subscriber } => {
-            put_numbers(out, &[types::ON_COMPLETE, *subscriber]);
+            demand: number,
         }
+        | Message::Subscribed {
+            subscriber,
+            element_size: number,
+        }
+        | Message::Packed {
+            subscriber,
+            count: number,
+            ..
+        }
+        | Message::Part {
+            subscriber,
+            element: number,
+            ..
+        } => put_numbers(out, &[*subscriber, *number]),
         Message::Error { subscriber, error } => {
-            put_numbers(out, &[types::ON_ERROR, *subscriber]);
+            put_numbers(out, &[*subscriber]);
             put_bytes(out, error.as_bytes());
         }
-        Message::Goodbye { reason } => {
-            put_varint(out, types::GOODBYE);
-            put_bytes(out, reason.as_bytes());
-        }
-        Message::Extension {
-            message_type,
-            fields,
-        } => {
-            put_varint(out, *message_type);
+        Message::Goodbye { reason } => put_bytes(out, reason.as_bytes()),
+        Message::Extension { fields, .. } => {
             for field in fields {
                 put_field(out, field);
             }
         }
-        Message::Next { subscriber, .. } => put_numbers(out, &[types::ON_NEXT, *subscriber]),
-        Message::Packed {
-            subscriber, count, ..
-        } => put_numbers(out, &[types::ON_NEXT_PACKED, *subscriber, *count]),
-        Message::Part {
-            subscriber,
-            element,
-            is_last,
-            ..
-        } => {
-            let part = if *is_last {
-                types::ON_NEXT_LAST_PART
-            } else {
-                types::ON_NEXT_PART
-            };
-            put_numbers(out, &[part, *subscriber, *element]);
-        }
+    }
+}
+
+/// The type of a message.
+const fn type_number(message: &Message) -> u64 {
+    match message {
+        Message::Hello { is_client, .. } if *is_client => types::CLIENT_HELLO,
+        Message::Hello { .. } => types::SERVER_HELLO,
+        Message::Subscribe { .. } => types::SUBSCRIBE,
+        Message::Request { .. } => types::REQUEST,
+        Message::Cancel { .. } => types::CANCEL,
+        Message::Subscribed { .. } => types::SUBSCRIBED,
+        Message::Next { .. } => types::ON_NEXT,
+        Message::Complete { .. } => types::ON_COMPLETE,
+        Message::Error { .. } => types::ON_ERROR,
+        Message::Packed { .. } => types::ON_NEXT_PACKED,
+        Message::Part { is_last, .. } if *is_last => types::ON_NEXT_LAST_PART,
+        Message::Part { .. } => types::ON_NEXT_PART,
+        Message::Goodbye { .. } => types::GOODBYE,
+        Message::Extension { message_type, .. } => *message_type,
     }
 }
 

@@ -16,7 +16,8 @@ pub enum Event {
         /// Their ids, ascending.
         extensions: Vec<u64>,
     },
-    /// The peer subscribes to a publisher of this end, which accepts or rejects it.
+    /// The peer subscribes to a publisher of this end, which accepts or rejects it. Take the events that wait behind it
+    /// first: the subscription may have ended since, and another one may have its id.
     Subscribe {
         /// The publisher's name.
         publisher: String,

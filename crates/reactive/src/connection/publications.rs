@@ -1,5 +1,8 @@
 //! The subscriptions of the peer to publishers of this end, and the elements that wait for the transport.
 //!
+//! Verbs are checked in the order id, accepted, size, demand (R-RS-V8). Demand without bound does not decrease (R-RS-18,
+//! R-RS-V4). Elements of a fixed size are packed, larger ones go in parts (R-RS-V2, R-RS-V9).
+//!
 //! Streams with waiting elements have their turns one after the other: a turn is one message, of at most
 //! `split_threshold` bytes of elements.
 

@@ -1,4 +1,9 @@
 //! The messages of the peer.
+//!
+//! A hello that is missing, double or of the other role is a violation (R-RS-9), as is another version (REQ-RS-6). The
+//! extensions that both ends support are active, also if a list repeats some or names unknown ones (R-RS-11). A goodbye is
+//! accepted in place of a hello (R-RS-V1); it answers this end's, or is answered with one without a reason (R-RS-7,
+//! R-RS-V5).
 
 use ackline_core::Payload;
 
@@ -175,6 +180,7 @@ impl Connection {
         initial_demand: u64,
     ) -> Result<(), Kind> {
         if self.publications.has(subscriber) {
+            // R-RS-16.
             let subject = Subject::Peer(subscriber);
             return Err(Kind::SubscriberInUse { subject });
         }
@@ -196,6 +202,8 @@ impl Connection {
         Ok(())
     }
 
+    /// The peer requests elements: 0 of them ends the stream with an error (R-RS-V7), and a stream that has ended knows
+    /// nothing of a request that crossed its end (R-RS-15).
     fn peer_requests(&mut self, subscriber: u64, demand: u64) {
         if demand == 0 {
             if let Some(is_accepted) = self.publications.refuse(subscriber) {

@@ -1,4 +1,10 @@
-//! The subscriptions of this end to publishers of the peer.
+//! The subscriptions of this end to publishers of the peer, named by ids that this end chooses (REQ-RS-21).
+//!
+//! An id is used again after the stream has ended by itself, never after a cancel (REQ-RS-24, R-RS-13). Elements count
+//! against the demand, one split into parts at its first part; more than were requested are a violation (REQ-RS-20,
+//! R-RS-19, R-RS-20). Parts are joined by the publisher's number of their element and may come between other elements
+//! (REQ-RS-27 to REQ-RS-29, R-RS-22 to R-RS-24), within the limits and the stream's size (R-RS-21, R-RS-26, R-RS-V13).
+//! A stream cannot be complete inside an element (R-RS-25).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -147,7 +153,8 @@ impl Subscriptions {
         Some(one)
     }
 
-    /// Whether a subscription of this id was accepted just now; that of a cancelled one is noted.
+    /// Whether a subscription of this id was accepted just now; that of a cancelled one is noted. A second time is a
+    /// violation (R-RS-V4).
     pub(super) fn subscribed(&mut self, subscriber: u64, element_size: u64) -> Result<bool, Kind> {
         let subject = Subject::Own(subscriber);
         let Some(one) = self.open.get_mut(&subscriber) else {
@@ -265,7 +272,7 @@ impl Subscriptions {
         Ok(true)
     }
 
-    /// Whether a subscription that was not cancelled has ended with an error now.
+    /// Whether a subscription that was not cancelled has ended with an error now; it need not be accepted (R-RS-17).
     pub(super) fn error(&mut self, subscriber: u64) -> Result<bool, Kind> {
         if !self.open.contains_key(&subscriber) {
             return self.late(subscriber);

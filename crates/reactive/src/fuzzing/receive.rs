@@ -6,7 +6,7 @@ use ackline_core::{Connection as _, ErrorKind as _, Lifecycle, Need, SendQueue};
 use bytes::{Buf as _, BytesMut};
 
 use crate::message::{ExtensionMessage, FieldKind};
-use crate::{Config, Connection, Event, Limits, Role};
+use crate::{Config, Connection, Event, Limits, Role, SUBSCRIPTION_BYTES};
 
 /// Everything that an application and the peer see of a run.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -70,62 +70,90 @@ fn end(now: Instant, choice: u8) -> Connection {
     made
 }
 
+/// The application answers subscriptions once, between two parts of the input: when it does so is visible.
 fn run(now: Instant, choice: u8, bytes: &[u8], chunk: usize) -> Outcome {
-    let mut connection = end(now, choice);
-    let (mut outcome, mut input) = (Outcome::default(), BytesMut::new());
-    for part in bytes.chunks(chunk.max(1)) {
-        input.extend_from_slice(part);
-        loop {
-            let need = connection.receive(now, &mut input);
-            let most = config().limits.max_element_bytes;
-            let most = usize::try_from(most)
-                .unwrap_or(usize::MAX)
-                .saturating_mul(8);
-            assert!(
-                connection.coming_bytes() <= most,
-                "more is held than may be"
-            );
-            while let Some(event) = connection.poll_event() {
-                answer(&mut connection, &event);
-                outcome.events.push(event);
-            }
-            match need {
-                Ok(Need::Input { at_least }) => {
-                    assert!(at_least > input.len(), "input is asked for that is there");
-                    break;
-                }
-                Ok(Need::Room | Need::Again) => {}
-                Err(error) => {
-                    outcome.error = Some((error.kind.code(), error.offset));
-                    break;
-                }
-            }
-            let mut out = SendQueue::new();
-            connection.poll_transmit(now, &mut out);
-            outcome
-                .sent
-                .extend_from_slice(&out.copy_to_bytes(out.remaining()));
-        }
-        if outcome.error.is_some() {
-            break;
-        }
-    }
-    let mut out = SendQueue::new();
-    connection.poll_transmit(now, &mut out);
-    outcome
-        .sent
-        .extend_from_slice(&out.copy_to_bytes(out.remaining()));
+    let mut run = Run {
+        now,
+        connection: end(now, choice),
+        input: BytesMut::new(),
+        outcome: Outcome::default(),
+    };
+    let eighths = usize::from(choice >> 5);
+    let middle = bytes
+        .len()
+        .saturating_mul(eighths)
+        .checked_div(8)
+        .unwrap_or(0);
+    let (first, second) = bytes.split_at_checked(middle).unwrap_or((bytes, &[]));
+    run.take(first, chunk);
+    run.answer();
+    run.take(second, chunk);
+    run.transmit();
+    let mut outcome = run.outcome;
     if outcome.error.is_some() {
-        // How much was answered before depends on when the application was told.
+        // How much was sent before the error depends on when it was looked at.
         outcome.sent.clear();
     }
-    outcome.is_over = connection.lifecycle() != Lifecycle::Open;
+    outcome.is_over = run.connection.lifecycle() != Lifecycle::Open;
     outcome
 }
 
-/// The application accepts the peer's subscriptions.
-fn answer(connection: &mut Connection, event: &Event) {
-    if let Event::Subscribe { subscriber, .. } = event {
-        let _ = connection.accept(*subscriber, subscriber % 3);
+struct Run {
+    now: Instant,
+    connection: Connection,
+    input: BytesMut,
+    outcome: Outcome,
+}
+
+impl Run {
+    fn take(&mut self, bytes: &[u8], chunk: usize) {
+        for part in bytes.chunks(chunk.max(1)) {
+            self.input.extend_from_slice(part);
+            while self.outcome.error.is_none() && self.receive() {}
+        }
+    }
+
+    /// Receives once. Returns whether there is more to do without more input.
+    fn receive(&mut self) -> bool {
+        let need = self.connection.receive(self.now, &mut self.input);
+        let held = self.connection.coming_bytes();
+        assert!(
+            held <= 64 * 4 + 2 * SUBSCRIPTION_BYTES,
+            "{held} bytes are held"
+        );
+        while let Some(event) = self.connection.poll_event() {
+            self.outcome.events.push(event);
+        }
+        match need {
+            Ok(Need::Input { at_least }) => {
+                let len = self.input.len();
+                assert!(at_least > len, "input is asked for that is there");
+                false
+            }
+            Ok(Need::Room | Need::Again) => {
+                self.transmit();
+                true
+            }
+            Err(error) => {
+                self.outcome.error = Some((error.kind.code(), error.offset));
+                false
+            }
+        }
+    }
+
+    /// The application accepts the peer's subscriptions that are open.
+    fn answer(&mut self) {
+        for event in self.outcome.events.clone() {
+            if let Event::Subscribe { subscriber, .. } = event {
+                let _ = self.connection.accept(subscriber, subscriber % 3);
+            }
+        }
+    }
+
+    fn transmit(&mut self) {
+        let mut out = SendQueue::new();
+        self.connection.poll_transmit(self.now, &mut out);
+        let sent = out.copy_to_bytes(out.remaining());
+        self.outcome.sent.extend_from_slice(&sent);
     }
 }

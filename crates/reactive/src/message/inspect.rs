@@ -129,72 +129,94 @@ fn label(name: &str, members: &[(&'static str, Value)]) -> String {
 
 /// The name of a message, its members, and the bytes of its element or elements at its end.
 fn told(message: &Message, bytes: &Bytes) -> (&'static str, Vec<(&'static str, Value)>, usize) {
-    let slice = |range: &std::ops::Range<usize>| Value::Bytes(bytes.slice(range.clone()));
+    let name = name(message);
+    let (members, payload) = match message {
+        Message::Next { .. } | Message::Packed { .. } | Message::Part { .. } => {
+            elements(message, bytes)
+        }
+        _ => (members(message), 0),
+    };
+    (name, members, payload)
+}
+
+const fn name(message: &Message) -> &'static str {
+    match message {
+        Message::Hello { is_client, .. } if *is_client => "client_hello",
+        Message::Hello { .. } => "server_hello",
+        Message::Subscribe { .. } => "subscribe",
+        Message::Request { .. } => "request",
+        Message::Cancel { .. } => "cancel",
+        Message::Subscribed { .. } => "subscribed",
+        Message::Next { .. } => "on_next",
+        Message::Complete { .. } => "on_complete",
+        Message::Error { .. } => "on_error",
+        Message::Packed { .. } => "on_next_packed",
+        Message::Part { is_last, .. } if *is_last => "on_next_last_part",
+        Message::Part { .. } => "on_next_part",
+        Message::Goodbye { .. } => "goodbye",
+        Message::Extension { .. } => "extension",
+    }
+}
+
+/// The members of a message without elements.
+fn members(message: &Message) -> Vec<(&'static str, Value)> {
     let about = |subscriber: &u64| ("subscriber", (*subscriber).into());
+    let text = |text: &String| Value::Text(text.clone());
     match message {
         Message::Hello {
-            is_client,
             version,
             extensions,
+            ..
         } => {
-            let name = if *is_client {
-                "client_hello"
-            } else {
-                "server_hello"
-            };
             let extensions = extensions.iter().map(|id| Value::Number(*id)).collect();
-            let members = vec![
+            vec![
                 ("version", (*version).into()),
                 ("extensions", Value::List(extensions)),
-            ];
-            (name, members, 0)
+            ]
         }
         Message::Subscribe {
             publisher,
             subscriber,
             initial_demand,
-        } => {
-            let members = vec![
-                ("publisher", Value::Text(publisher.clone())),
-                about(subscriber),
-                ("initial_demand", (*initial_demand).into()),
-            ];
-            ("subscribe", members, 0)
-        }
+        } => vec![
+            ("publisher", text(publisher)),
+            about(subscriber),
+            ("initial_demand", (*initial_demand).into()),
+        ],
         Message::Request { subscriber, demand } => {
-            let members = vec![about(subscriber), ("demand", (*demand).into())];
-            ("request", members, 0)
+            vec![about(subscriber), ("demand", (*demand).into())]
         }
-        Message::Cancel { subscriber } => ("cancel", vec![about(subscriber)], 0),
         Message::Subscribed {
             subscriber,
             element_size,
-        } => {
-            let size = ("element_size", (*element_size).into());
-            ("subscribed", vec![about(subscriber), size], 0)
+        } => vec![about(subscriber), ("element_size", (*element_size).into())],
+        Message::Cancel { subscriber } | Message::Complete { subscriber } => {
+            vec![about(subscriber)]
         }
-        Message::Complete { subscriber } => ("on_complete", vec![about(subscriber)], 0),
-        Message::Error { subscriber, error } => {
-            let error = ("error", Value::Text(error.clone()));
-            ("on_error", vec![about(subscriber), error], 0)
-        }
-        Message::Goodbye { reason } => {
-            ("goodbye", vec![("reason", Value::Text(reason.clone()))], 0)
-        }
+        Message::Error { subscriber, error } => vec![about(subscriber), ("error", text(error))],
+        Message::Goodbye { reason } => vec![("reason", text(reason))],
         Message::Extension {
             message_type,
             fields,
         } => {
             let fields = Value::List(fields.iter().map(field).collect());
-            let members = vec![("message_type", (*message_type).into()), ("fields", fields)];
-            ("extension", members, 0)
+            vec![("message_type", (*message_type).into()), ("fields", fields)]
         }
+        Message::Next { .. } | Message::Packed { .. } | Message::Part { .. } => Vec::new(),
+    }
+}
+
+/// The members of a message with elements, and their bytes.
+fn elements(message: &Message, bytes: &Bytes) -> (Vec<(&'static str, Value)>, usize) {
+    let slice = |range: &std::ops::Range<usize>| Value::Bytes(bytes.slice(range.clone()));
+    let about = |subscriber: &u64| ("subscriber", (*subscriber).into());
+    match message {
         Message::Next {
             subscriber,
             element,
         } => {
             let members = vec![about(subscriber), ("element", slice(element))];
-            ("on_next", members, element.len())
+            (members, element.len())
         }
         Message::Packed {
             subscriber,
@@ -205,26 +227,19 @@ fn told(message: &Message, bytes: &Bytes) -> (&'static str, Vec<(&'static str, V
             let all = bytes.slice(elements.clone());
             let messages = Value::List(apart(&all, *element_size).map(Value::Bytes).collect());
             let members = vec![about(subscriber), ("messages", messages)];
-            ("on_next_packed", members, elements.len())
+            (members, elements.len())
         }
         Message::Part {
             subscriber,
             element,
             data,
-            is_last,
+            ..
         } => {
-            let name = if *is_last {
-                "on_next_last_part"
-            } else {
-                "on_next_part"
-            };
-            let members = vec![
-                about(subscriber),
-                ("element", (*element).into()),
-                ("data", slice(data)),
-            ];
-            (name, members, data.len())
+            let element = ("element", (*element).into());
+            let members = vec![about(subscriber), element, ("data", slice(data))];
+            (members, data.len())
         }
+        _ => (Vec::new(), 0),
     }
 }
 
