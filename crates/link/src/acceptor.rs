@@ -36,9 +36,9 @@ pub use networks::Networks;
 pub use options::{AcceptorOptions, PerAddress};
 pub use slots::Slot;
 
-use crate::link::now;
 use crate::rate::{SenderRates, SharedRate};
 use crate::tls;
+use crate::units::now;
 use crate::{BoundListener, End, Listener, Peer, PeerInfo, Stream};
 use reason::Reason;
 use refusals::{LINE_EVERY, Refusals};

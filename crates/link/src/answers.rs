@@ -26,8 +26,9 @@ use tokio::sync::Notify;
 pub(crate) use rules::Rules;
 use rules::{Account, Ask};
 
-use crate::budget::{FREE_BYTES, to_u64};
+use crate::budget::FREE_BYTES;
 use crate::progress::{Fairness, IncomingFrame, ProgressSample};
+use crate::units::to_u64;
 
 /// How long a request that is handed out reserves bytes for its answer.
 const AT_WORK: Duration = Duration::from_secs(1);

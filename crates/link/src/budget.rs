@@ -33,8 +33,8 @@ use tokio::sync::{Notify, watch};
 use crate::answers::AnswerBudget;
 use crate::buffer_pool::{BufferPool, MOST_BYTES, POOL, PoolHandle};
 use crate::ledger::{Ledger, RESERVE_PART, UNDECIDED_PART};
-use crate::link::now;
 use crate::progress::Fairness;
+use crate::units::{now, to_u64};
 
 /// Bytes that every link may hold without asking.
 pub const FREE_BYTES: usize = 64 * 1024;
@@ -377,10 +377,6 @@ impl Drop for Account {
         self.budget.change(|ledger| ledger.close(self.id));
         self.budget.state().wakes.remove(&self.id);
     }
-}
-
-pub(crate) fn to_u64(bytes: usize) -> u64 {
-    u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -23,14 +23,15 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Sleep;
 
 use crate::acceptor::PostponedCheck;
-use crate::budget::to_u64;
 use crate::inline_write::IdleDriver;
 use crate::input::{Input, PROBE_BYTES};
-use crate::link::{State, now, wake_all};
+use crate::link::{State, wake_all};
 use crate::progress::{IncomingFrame, StuckDetector};
 use crate::stall::StallTimer;
 use crate::time_slice::TimeSlice;
 use crate::transport::{Io, Transport};
+use crate::units::now;
+use crate::units::to_u64;
 use crate::{End, Link, LinkStats, Stream};
 use ending::Phase;
 use reading::Reading;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use ackline_core::{Connection, Lifecycle, SendQueue};
 
-use crate::budget::to_u64;
 use crate::socket::Writer;
+use crate::units::to_u64;
 
 /// Output that follows other output within this time is left to the driver, which writes more of it
 /// at once. A turn of the driver with its wake-up takes about as long.

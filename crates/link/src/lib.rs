@@ -37,6 +37,7 @@ mod stream;
 mod time_slice;
 pub mod tls;
 mod transport;
+mod units;
 mod watched;
 
 pub use ackline_core::{AnswerUsage, End, SlowAnswers};

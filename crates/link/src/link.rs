@@ -17,6 +17,7 @@ use crate::acceptor::PostponedCheck;
 use crate::budget::Account;
 use crate::inline_write::InlineWrite;
 use crate::socket::{Taking, Writer};
+use crate::units::now;
 use crate::{Budget, CLOSE_DEADLINE, End, RateLimit};
 
 /// A connection that application and driver share. Clones are the same link.
@@ -415,11 +416,6 @@ impl<C: Connection> Link<C> {
     fn settle(&self, state: &State<C>) {
         self.shared.account.settle(state.connection.held_bytes());
     }
-}
-
-/// Tokio's clock, so that paused-time tests run an hour in microseconds.
-pub(crate) fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
 }
 
 pub(crate) fn wake_all(wakers: Vec<Waker>) {

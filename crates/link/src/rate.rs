@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use crate::link::now;
+use crate::units::now;
 
 /// A token bucket that holds one second's worth. A larger amount is taken as debt, and nothing more
 /// is due until it is paid: so a single large step is allowed, and the rate holds over time.

@@ -12,9 +12,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_util::io::poll_read_buf;
 
-use crate::budget::to_u64;
 use crate::socket::{Socket, Writer};
 use crate::tls::{ALERT_BYTES, Tls, TlsError, is_alert};
+use crate::units::to_u64;
 
 /// A connected byte stream: TCP, with `TCP_NODELAY` and keepalive probes after 60 s of silence, or a Unix
 /// socket; plain or over TLS.

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use ackline_core::Need;
 
-use crate::budget::to_u64;
 use crate::buffer_pool::READ_BYTES;
+use crate::units::to_u64;
 
 /// Bytes moved, in and out, after which the driver yields.
 const BYTES: u64 = 128 << 10;

@@ -12,7 +12,7 @@ use tokio_util::io::poll_write_buf;
 
 use crate::inline_write::InlineWrite;
 use crate::input::{Input, PROBE_BYTES};
-use crate::link::now;
+use crate::units::now;
 
 pub(crate) struct Transport<IO> {
     pub(crate) io: IO,
@@ -99,7 +99,7 @@ impl<IO> Transport<IO> {
     }
 
     fn count_in(&mut self, count: usize) {
-        self.bytes_in = self.bytes_in.saturating_add(crate::budget::to_u64(count));
+        self.bytes_in = self.bytes_in.saturating_add(crate::units::to_u64(count));
     }
 }
 
@@ -131,7 +131,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> Transport<IO> {
             if count == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
-            self.bytes_out = self.bytes_out.saturating_add(crate::budget::to_u64(count));
+            self.bytes_out = self.bytes_out.saturating_add(crate::units::to_u64(count));
             self.side = WriteSide::Unflushed;
             if self.out.is_empty() {
                 // At once, because most transports have nothing to flush; if not, the next poll

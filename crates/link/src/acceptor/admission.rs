@@ -9,11 +9,11 @@ use ackline_core::{Connection, ErrorKind};
 use super::reason::{FIRST_BYTE, FirstBytes, HANDSHAKE, Reason};
 use super::slots::{Origin, Slot};
 use super::{Refused, Shared, TurnedAway, wire};
-use crate::link::now;
 use crate::peer::canonical;
 use crate::proxy::Source;
 use crate::rate::RateLimit;
 use crate::tls;
+use crate::units::now;
 use crate::{Driven, End, Jitter, Link, Peer, PeerInfo, Stream};
 
 /// A connection that holds a slot and is not yet admitted.

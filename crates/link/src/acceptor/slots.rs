@@ -439,7 +439,7 @@ impl Drop for Slot {
 }
 
 fn hit(taken: usize, limit: usize, option: &'static str) -> LimitHit {
-    let to_u64 = crate::budget::to_u64;
+    let to_u64 = crate::units::to_u64;
     LimitHit {
         value: to_u64(taken.saturating_add(1)),
         limit: to_u64(limit),

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use super::STRANGER_TURNS;
-use crate::budget::{FREE_BYTES, to_u64};
+use crate::budget::FREE_BYTES;
+use crate::units::to_u64;
 
 #[derive(Debug, Default)]
 pub(crate) struct Rules {

@@ -7,10 +7,10 @@ use ackline_core::{Connection, ErrorKind as _, Lifecycle};
 
 use super::{CLOSE_DEADLINE, Driver, ERROR_FLUSH_DEADLINE};
 use crate::End;
-use crate::budget::to_u64;
 use crate::link::State;
 use crate::socket::Writer;
 use crate::transport::{Io, Transport};
+use crate::units::to_u64;
 
 /// The progress of a drive towards its end.
 pub(super) enum Phase<K: ackline_core::ErrorKind> {

@@ -7,13 +7,14 @@ use ackline_core::{Connection, Lifecycle, Need};
 use super::Driver;
 use super::ending::Phase;
 use crate::End;
-use crate::budget::{Budget, FREE_BYTES, to_u64};
+use crate::budget::{Budget, FREE_BYTES};
 use crate::buffer_pool::READ_BYTES;
 use crate::input::PROBE_BYTES;
 use crate::link::State;
 use crate::progress::ProgressSample;
 use crate::rate::RateLimit;
 use crate::transport::{Io, Transport};
+use crate::units::to_u64;
 
 /// The input of one drive, as the connection sees it.
 pub(super) struct Reading {

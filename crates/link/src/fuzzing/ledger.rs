@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use crate::link::now;
+use crate::units::now;
 use crate::{Budget, FREE_BYTES, Fairness};
 use member::Member;
 use queue::Queue;

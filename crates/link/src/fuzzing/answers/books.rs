@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::SENDERS;
 use super::member::{Charge, Member, Next, Waits, Wants};
 use crate::answers::{AnswerBudget, Rules};
-use crate::budget::to_u64;
+use crate::units::to_u64;
 
 /// All links, and the state that they share.
 pub(super) struct Books {

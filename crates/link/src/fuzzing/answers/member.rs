@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use ackline_core::{AnswerRoom as _, AnswerUsage};
 
 use crate::answers::{AnswerBudget, AnswerShare};
-use crate::budget::to_u64;
+use crate::units::to_u64;
 
 /// A link and its share of the budget.
 pub(super) struct Member {

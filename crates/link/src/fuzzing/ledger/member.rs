@@ -8,7 +8,8 @@ use std::task::{Context, Waker};
 use ackline_core::Share;
 use tokio::sync::Notify;
 
-use crate::budget::{Account, to_u64};
+use crate::budget::Account;
+use crate::units::to_u64;
 use crate::{Budget, FREE_BYTES, Undecided};
 
 /// A link and its account.

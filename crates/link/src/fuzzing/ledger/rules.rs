@@ -4,7 +4,7 @@
 use super::member::Member;
 use super::queue::Head;
 use super::{SENDERS, Size};
-use crate::budget::to_u64;
+use crate::units::to_u64;
 use crate::{Budget, FREE_BYTES};
 
 /// All links after a call, and their sums.
