@@ -53,8 +53,8 @@ class UsageError(AcklineError, ValueError):
 
     Attributes:
         code: The stable name of the refusal, such as ``unknown_window``; empty if it has none.
-        option: The option that is wrong; None if there is none. The text begins with it, or with the URL whose query
-            has it.
+        option: The option that is wrong; None if there is none. The text begins with it, or with
+            the URL whose query has it.
         other: Another option, with which the text ends; None if there is none.
     """
 

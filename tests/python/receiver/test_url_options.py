@@ -117,7 +117,9 @@ def test_an_error_of_an_option_in_a_url_names_both(call, url):
 
 def test_the_command_line_names_an_option_of_a_url_as_the_url_does():
     run = ackline("receive", f"lumberjack://{NEAR}?max_pairs=0", "--discard")
-    text = f'ackline: "lumberjack://{NEAR}": max_pairs is 0; it is a whole number from 1 to 4294967295'
+    text = (
+        f'ackline: "lumberjack://{NEAR}": max_pairs is 0; it is a whole number from 1 to 4294967295'
+    )
     assert run.stderr.splitlines() == [text]
 
 
