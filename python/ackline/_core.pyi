@@ -500,7 +500,7 @@ class BlockStream:
 class Spool:
     """A spool opened for reading."""
 
-    def __new__(cls, path: str | PathLike[str], group: bool = False) -> Spool: ...
+    def __new__(cls, path: str | PathLike[str], group: bool = ...) -> Spool: ...
     @property
     def path(self) -> PathLike[str]:
         """The spool's directory."""
@@ -517,7 +517,7 @@ class Spool:
         max_rows: int | None = None,
         max_bytes: int | None = None,
         *,
-        skip_losses: bool = False,
+        skip_losses: bool = ...,
     ) -> int:
         """The end of a batch from `start`: before the first loss, unless it skips losses."""
     def losses(self) -> list[tuple[int, int, str, str]]:
@@ -538,7 +538,7 @@ class Spool:
         batch_rows: int = ...,
         memory: int = ...,
         skip_repeats: bool = False,
-        skip_losses: bool = False,
+        skip_losses: bool = ...,
     ) -> EventStream:
         """Events of the positions [start, end); `memory` is in bytes, 4 MiB at least."""
     def slices(
@@ -548,7 +548,7 @@ class Spool:
         max_slices: int,
         min_bytes: int,
         *,
-        skip_losses: bool = False,
+        skip_losses: bool = ...,
     ) -> list[dict[str, Any]]:
         """The range in parts, each for `read_slice`."""
     @staticmethod
@@ -651,11 +651,11 @@ def protocols() -> list[tuple[str, str]]:
 def check_whole(name: str, value: object, least: int) -> None:
     """Raises `UsageError` if `value`, the argument `name`, is no whole number from `least` on."""
 
-def spool_adopt(path: str | PathLike[str], group: bool = False) -> tuple[str, str, list[str]]:
+def spool_adopt(path: str | PathLike[str], group: bool = ...) -> tuple[str, str, list[str]]:
     """Gives a spool a new UUID; returns the old, the new, and consumers with lowered marks."""
 
 def spool_mend(
-    path: str | PathLike[str], dry_run: bool = False, group: bool = False
+    path: str | PathLike[str], dry_run: bool = False, group: bool = ...
 ) -> tuple[int, list[tuple[str, PathLike[str], int | None, int | None, str]]]:
     """Mends a spool; returns the next position, and steps (what, path, start, end, why)."""
 

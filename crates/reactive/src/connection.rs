@@ -3,6 +3,8 @@
 //! The client may go on without the server's hello (REQ-RS-5, REQ-RS-10); this end's server waits for the client's and has
 //! one version (REQ-RS-11, R-RS-10, R-RS-V1). Of a connection that has ended nothing is left (REQ-RS-30).
 
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Instant;
 
 use ackline_core::{
@@ -22,7 +24,7 @@ mod subscriptions;
 
 pub use event::Event;
 use event::EventQueue;
-use publications::Publications;
+use publications::{Publications, Turn};
 use subscriptions::Subscriptions;
 
 /// Bytes of memory that a subscription of the peer is charged, besides its elements.
@@ -55,8 +57,10 @@ struct State {
     life: Life,
     /// Whether the peer's hello has come.
     has_hello: bool,
-    /// The time of this end's goodbye.
-    goodbye: Option<Instant>,
+    /// Whether this end has said goodbye.
+    has_goodbye: bool,
+    /// The time when that was sent.
+    goodbye_sent: Option<Instant>,
     /// The time when the connection was made.
     since: Option<Instant>,
     /// The extensions that both ends support, ascending.
@@ -74,26 +78,56 @@ enum Life {
     Ended,
 }
 
-/// Messages that wait to be sent, besides those of streams.
+/// Messages that wait to be sent, in the order of their calls. A stream has one turn for each time that it stands here,
+/// and stands here again while it has more: an element of many parts holds nobody up.
 #[derive(Debug, Default)]
 struct Outgoing {
-    control: Vec<u8>,
-    /// Bytes of it that the peer has caused.
+    waiting: VecDeque<Waiting>,
+    /// Bytes of messages that the peer has caused.
     owed: usize,
     /// The goodbye, which goes behind everything else (R-RS-29).
     goodbye: Option<String>,
 }
 
+/// Something that waits for the transport.
+#[derive(Debug)]
+enum Waiting {
+    /// Messages, and how many bytes of them the peer has caused.
+    Messages(Vec<u8>, usize),
+    /// The turn of a stream.
+    Turn(Turn),
+}
+
 impl Outgoing {
-    fn put(&mut self, message: &Message) {
-        put(&mut self.control, message);
+    fn put(&mut self, message: &Message) -> usize {
+        if !matches!(self.waiting.back(), Some(Waiting::Messages(..))) {
+            self.waiting.push_back(Waiting::Messages(Vec::new(), 0));
+        }
+        let Some(Waiting::Messages(bytes, _)) = self.waiting.back_mut() else {
+            return 0;
+        };
+        let before = bytes.len();
+        put(bytes, message);
+        bytes.len().saturating_sub(before)
     }
 
+    /// Puts a message that the peer has caused.
     fn answer(&mut self, message: &Message) {
-        let before = self.control.len();
-        self.put(message);
-        let bytes = self.control.len().saturating_sub(before);
+        let bytes = self.put(message);
         self.owed = self.owed.saturating_add(bytes);
+        if let Some(Waiting::Messages(_, owed)) = self.waiting.back_mut() {
+            *owed = owed.saturating_add(bytes);
+        }
+    }
+
+    fn turn(&mut self, turn: Option<Turn>) {
+        self.waiting.extend(turn.map(Waiting::Turn));
+    }
+
+    /// Drops the turns of streams, whose elements nobody takes any more.
+    fn drop_turns(&mut self) {
+        self.waiting
+            .retain(|one| matches!(one, Waiting::Messages(..)));
     }
 }
 
@@ -106,7 +140,8 @@ impl Connection {
             state: State {
                 life: Life::Idle,
                 has_hello: false,
-                goodbye: None,
+                has_goodbye: false,
+                goodbye_sent: None,
                 since: None,
                 active: Vec::new(),
                 error: None,
@@ -154,22 +189,19 @@ impl Connection {
         });
     }
 
-    /// Whether verbs are allowed now.
-    fn check(&self) -> Result<(), UsageError> {
+    fn check_connected(&self) -> Result<(), UsageError> {
         let may_speak = self.state.has_hello || self.role == Role::Client;
         if self.state.life != Life::Running || !may_speak {
             return Err(refusal::NOT_CONNECTED);
         }
-        if self.state.goodbye.is_some() {
-            return Err(refusal::CLOSING);
-        }
         Ok(())
     }
 
-    fn check_text(&self, text: &str) -> Result<(), UsageError> {
-        let length = u64::try_from(text.len()).unwrap_or(u64::MAX);
-        if length > self.config.limits.max_string_bytes {
-            return Err(refusal::TOO_LARGE);
+    /// Whether verbs are allowed now.
+    fn check(&self) -> Result<(), UsageError> {
+        self.check_connected()?;
+        if self.state.has_goodbye {
+            return Err(refusal::CLOSING);
         }
         Ok(())
     }
@@ -182,7 +214,7 @@ impl Connection {
     /// Subscribes to a publisher of the peer.
     ///
     /// # Errors
-    /// `not_connected`, `closing`, `too_large`; `invalid_demand` above 2^63-1; `subscriber_in_use`.
+    /// `not_connected`, `closing`; `invalid_demand` above 2^63-1; `subscriber_in_use`.
     pub fn subscribe(
         &mut self,
         publisher: &str,
@@ -190,11 +222,11 @@ impl Connection {
         initial_demand: u64,
     ) -> Result<(), UsageError> {
         self.check()?;
-        self.check_text(publisher)?;
+        self.subscriptions.check_free(subscriber)?;
         if initial_demand > UNBOUNDED {
             return Err(refusal::INVALID_DEMAND);
         }
-        self.subscriptions.open(subscriber, initial_demand)?;
+        self.subscriptions.open(subscriber, initial_demand);
         self.outgoing.put(&Message::Subscribe {
             publisher: publisher.to_owned(),
             subscriber,
@@ -221,8 +253,9 @@ impl Connection {
     /// The elements of a subscription that were requested and have not come.
     ///
     /// # Errors
-    /// `unknown_subscriber`.
+    /// `not_connected`, `closing`, `unknown_subscriber`.
     pub fn requested(&self, subscriber: u64) -> Result<u64, UsageError> {
+        self.check()?;
         self.subscriptions.demand(subscriber)
     }
 
@@ -245,7 +278,7 @@ impl Connection {
     pub fn accept(&mut self, subscriber: u64, element_size: u64) -> Result<(), UsageError> {
         self.check()?;
         self.publications.accept(subscriber, element_size)?;
-        self.outgoing.put(&Message::Subscribed {
+        self.outgoing.answer(&Message::Subscribed {
             subscriber,
             element_size,
         });
@@ -255,16 +288,15 @@ impl Connection {
     /// Rejects a subscription of the peer (R-RS-17).
     ///
     /// # Errors
-    /// `not_connected`, `closing`, `too_large`, `unknown_subscriber`.
+    /// `not_connected`, `closing`, `unknown_subscriber`.
     pub fn reject(&mut self, subscriber: u64, error: &str) -> Result<(), UsageError> {
         self.check()?;
-        self.check_text(error)?;
         self.publications.reject(subscriber)?;
-        self.outgoing.put(&Message::Subscribed {
+        self.outgoing.answer(&Message::Subscribed {
             subscriber,
             element_size: 0,
         });
-        self.outgoing.put(&Message::Error {
+        self.outgoing.answer(&Message::Error {
             subscriber,
             error: error.to_owned(),
         });
@@ -274,16 +306,18 @@ impl Connection {
     /// The elements that a subscription of the peer has requested and that were not published yet.
     ///
     /// # Errors
-    /// `unknown_subscriber`.
+    /// `not_connected`, `closing`, `unknown_subscriber`.
     pub fn demand(&self, subscriber: u64) -> Result<u64, UsageError> {
+        self.check()?;
         self.publications.demand(subscriber)
     }
 
     /// Bytes of a subscription of the peer that were published and are not sent yet.
     ///
     /// # Errors
-    /// `unknown_subscriber`.
+    /// `not_connected`, `closing`, `unknown_subscriber`.
     pub fn waiting(&self, subscriber: u64) -> Result<usize, UsageError> {
+        self.check()?;
         self.publications.waiting(subscriber)
     }
 
@@ -298,7 +332,9 @@ impl Connection {
     /// `not_connected`, `closing`, `unknown_subscriber`, `not_accepted`, `wrong_element_size`, `no_demand`.
     pub fn next(&mut self, subscriber: u64, elements: Vec<Bytes>) -> Result<(), UsageError> {
         self.check()?;
-        self.publications.next(subscriber, elements)
+        let turn = self.publications.next(subscriber, elements)?;
+        self.outgoing.turn(turn);
+        Ok(())
     }
 
     /// Publishes elements of a stream of fixed size that stand one behind the other, all or none.
@@ -307,7 +343,9 @@ impl Connection {
     /// As [`next`](Self::next); `wrong_element_size` also on a stream without a fixed size.
     pub fn next_packed(&mut self, subscriber: u64, elements: Bytes) -> Result<(), UsageError> {
         self.check()?;
-        self.publications.next_packed(subscriber, elements)
+        let turn = self.publications.next_packed(subscriber, elements)?;
+        self.outgoing.turn(turn);
+        Ok(())
     }
 
     /// Completes a stream, behind the elements that were published.
@@ -316,28 +354,30 @@ impl Connection {
     /// `not_connected`, `closing`, `unknown_subscriber`, `not_accepted`.
     pub fn complete(&mut self, subscriber: u64) -> Result<(), UsageError> {
         self.check()?;
-        self.publications.end(subscriber, None)
+        let turn = self.publications.end(subscriber, None)?;
+        self.outgoing.turn(turn);
+        Ok(())
     }
 
     /// Ends a stream with an error, behind the elements that were published.
     ///
     /// # Errors
-    /// `not_connected`, `closing`, `too_large`, `unknown_subscriber`, `not_accepted`.
+    /// `not_connected`, `closing`, `unknown_subscriber`, `not_accepted`.
     pub fn error(&mut self, subscriber: u64, error: &str) -> Result<(), UsageError> {
         self.check()?;
-        self.check_text(error)?;
-        self.publications.end(subscriber, Some(error.to_owned()))
+        let turn = self.publications.end(subscriber, Some(error.to_owned()))?;
+        self.outgoing.turn(turn);
+        Ok(())
     }
 
     /// Ends the connection in good order: elements that were published go out, then a goodbye, and the end comes with
     /// the peer's (REQ-RS-31). All streams end now (REQ-RS-32).
     ///
     /// # Errors
-    /// `not_connected`, `closing`, `too_large`.
-    pub fn goodbye(&mut self, now: Instant, reason: &str) -> Result<(), UsageError> {
+    /// `not_connected`, `closing`.
+    pub fn goodbye(&mut self, reason: &str) -> Result<(), UsageError> {
         self.check()?;
-        self.check_text(reason)?;
-        self.state.goodbye = Some(now);
+        self.state.has_goodbye = true;
         self.outgoing.goodbye = Some(reason.to_owned());
         self.tell_ends(reason);
         self.publications.finish();
@@ -345,8 +385,12 @@ impl Connection {
     }
 
     /// The extensions that both ends support, ascending.
-    pub fn extensions(&self) -> &[u64] {
-        &self.state.active
+    ///
+    /// # Errors
+    /// `not_connected`.
+    pub fn extensions(&self) -> Result<&[u64], UsageError> {
+        self.check_connected()?;
+        Ok(&self.state.active)
     }
 
     /// Sends a message of an active extension (REQ-RS-8). An extension that changes what other messages mean
@@ -379,25 +423,28 @@ impl Connection {
         }
     }
 
-    /// Tells the end of every stream (REQ-RS-32): an error for this end's subscriptions, a cancel for the peer's (R-RS-V3).
+    /// Tells the end of every stream (REQ-RS-32): an error for this end's subscriptions, a cancel for the peer's
+    /// (R-RS-V3).
     fn tell_ends(&mut self, reason: &str) {
+        let reason: Arc<str> = Arc::from(reason);
         for subscriber in self.subscriptions.drop_all() {
-            let error = reason.to_owned();
-            self.events.push(Event::Error { subscriber, error });
+            let error = Arc::clone(&reason);
+            self.events.push_shared(Event::Error { subscriber, error });
         }
         for subscriber in self.publications.open() {
             self.events.push(Event::Cancel { subscriber });
         }
     }
 
-    /// Ends the connection; nothing more is sent but `goodbye`.
+    /// Ends the connection. Messages that were caused before go out if a goodbye follows, elements do not.
     fn end(&mut self, goodbye: Option<String>) {
         self.state.life = Life::Ended;
         self.publications = Publications::default();
-        self.outgoing = Outgoing {
-            goodbye,
-            ..Outgoing::default()
-        };
+        if goodbye.is_none() {
+            self.outgoing = Outgoing::default();
+        }
+        self.outgoing.drop_turns();
+        self.outgoing.goodbye = goodbye;
     }
 
     /// The peer broke a rule: one goodbye with the reason, without a wait for its answer (R-RS-8, R-RS-V3).
@@ -407,11 +454,13 @@ impl Connection {
             offset: self.offset,
         };
         let text = error.kind.to_string();
-        let has_said_goodbye = self.state.goodbye.is_some();
+        // One that was not sent yet is the only one.
+        let own = self.outgoing.goodbye.take();
+        let has_said_goodbye = self.state.has_goodbye;
         if !has_said_goodbye {
             self.tell_ends(&text);
         }
-        self.end((!has_said_goodbye).then_some(text));
+        self.end(own.or_else(|| (!has_said_goodbye).then_some(text)));
         self.state.error = Some(error.clone());
         error
     }
@@ -435,7 +484,7 @@ impl Connection {
                 after(partial, config.message_receive_timeout),
                 "--message-receive-timeout",
             ),
-            (after(state.goodbye, config.goodbye_timeout), ""),
+            (after(state.goodbye_sent, config.goodbye_timeout), ""),
         ]
     }
 }
@@ -479,7 +528,7 @@ impl ackline_core::Connection for Connection {
         if self.state.life == Life::Ended {
             return Ok(());
         }
-        if self.state.goodbye.is_none() {
+        if !self.state.has_goodbye {
             self.tell_ends("the peer has ended the connection without a goodbye");
         }
         self.end(None);
@@ -487,23 +536,35 @@ impl ackline_core::Connection for Connection {
     }
 
     fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop()
+        let event = self.events.pop()?;
+        if let Event::Complete { subscriber } | Event::Error { subscriber, .. } = &event {
+            // Events of the stream that had the id before are behind the application now.
+            self.subscriptions.release(*subscriber);
+        }
+        Some(event)
     }
 
-    fn poll_transmit(&mut self, _now: Instant, out: &mut SendQueue) {
+    fn poll_transmit(&mut self, now: Instant, out: &mut SendQueue) {
         let threshold = usize::try_from(self.config.split_threshold).unwrap_or(usize::MAX);
         while out.room() > 0 {
-            if !self.outgoing.control.is_empty() {
-                out.put_slice(&self.outgoing.control);
-                self.outgoing.control = Vec::new();
-                self.outgoing.owed = 0;
-            } else if !self.publications.transmit(out, threshold) {
-                if let Some(reason) = self.outgoing.goodbye.take() {
-                    let mut goodbye = Vec::new();
-                    put(&mut goodbye, &Message::Goodbye { reason });
-                    out.put_slice(&goodbye);
+            match self.outgoing.waiting.pop_front() {
+                Some(Waiting::Messages(bytes, owed)) => {
+                    self.outgoing.owed = self.outgoing.owed.saturating_sub(owed);
+                    out.put_slice(&bytes);
                 }
-                break;
+                Some(Waiting::Turn(turn)) => {
+                    let again = self.publications.transmit(turn, out, threshold.max(1));
+                    self.outgoing.turn(again);
+                }
+                None => {
+                    if let Some(reason) = self.outgoing.goodbye.take() {
+                        let mut goodbye = Vec::new();
+                        put(&mut goodbye, &Message::Goodbye { reason });
+                        out.put_slice(&goodbye);
+                        self.state.goodbye_sent = Some(now);
+                    }
+                    return;
+                }
             }
         }
     }
@@ -567,7 +628,7 @@ impl ackline_core::Connection for Connection {
 
     fn detached(&mut self, _now: Instant) -> bool {
         if self.state.life != Life::Ended {
-            if self.state.goodbye.is_none() {
+            if !self.state.has_goodbye {
                 self.tell_ends("the connection is gone");
             }
             self.end(None);

@@ -1,7 +1,6 @@
 //! The Reactive Streams network protocol for tools: the verbs, events and options of both roles, and the messages, by
 //! name.
 
-use std::collections::VecDeque;
 use std::time::Instant;
 
 use ackline_core::described::{
@@ -65,12 +64,22 @@ const LIMITS: &[(&str, &str)] = &[
 
 const VERBS: &[Schema] = &[
     Schema::new("connect", &[]),
-    Schema::new("subscribe", &[PUBLISHER, SUBSCRIBER, INITIAL_DEMAND]),
+    Schema::new(
+        "subscribe",
+        &[
+            PUBLISHER,
+            SUBSCRIBER,
+            Field::option("initial_demand", Shape::U64),
+        ],
+    ),
     Schema::new("request", &[SUBSCRIBER, DEMAND]),
     Schema::new("cancel", &[SUBSCRIBER]),
     Schema::new("requested", &[SUBSCRIBER]),
     Schema::new("free_id", &[]),
-    Schema::new("accept", &[SUBSCRIBER, ELEMENT_SIZE]),
+    Schema::new(
+        "accept",
+        &[SUBSCRIBER, Field::option("element_size", Shape::U64)],
+    ),
     Schema::new("reject", &[SUBSCRIBER, ERROR]),
     Schema::new(
         "next",
@@ -313,8 +322,8 @@ fn fields(args: &Args) -> Result<Vec<message::Field>, Misuse> {
 /// The vocabulary of either role.
 #[derive(Default)]
 struct End {
-    /// Elements of a packed message that were not told yet.
-    packed: VecDeque<(u64, Bytes)>,
+    /// A subscription, the size of its elements, and those of a packed message that were not told yet.
+    packed: Option<(u64, usize, Bytes)>,
 }
 
 impl Vocabulary for End {
@@ -331,14 +340,14 @@ impl Vocabulary for End {
         match verb {
             "connect" => connection.connect(now)?,
             "subscribe" => {
-                let demand = args.required("initial_demand")?;
+                let demand = args.number("initial_demand")?.unwrap_or(0);
                 connection.subscribe(args.text("publisher"), id()?, demand)?;
             }
             "request" => connection.request(id()?, args.required("demand")?)?,
             "cancel" => connection.cancel(id()?)?,
             "requested" => return Ok(connection.requested(id()?)?.into()),
             "free_id" => return Ok(connection.free_id().into()),
-            "accept" => connection.accept(id()?, args.required("element_size")?)?,
+            "accept" => connection.accept(id()?, args.number("element_size")?.unwrap_or(0))?,
             "reject" => connection.reject(id()?, args.text("error"))?,
             "next" => {
                 let elements = args.items("elements").iter().map(Value::to_bytes);
@@ -348,8 +357,8 @@ impl Vocabulary for End {
             "error" => connection.error(id()?, args.text("error"))?,
             "demand" => return Ok(connection.demand(id()?)?.into()),
             "waiting" => return Ok(connection.waiting(id()?)?.into()),
-            "goodbye" => connection.goodbye(now, args.text("reason"))?,
-            "extensions" => return Ok(ids(connection.extensions())),
+            "goodbye" => connection.goodbye(args.text("reason"))?,
+            "extensions" => return Ok(ids(connection.extensions()?)),
             "send_extension" => {
                 connection.send_extension(args.required("message_type")?, fields(args)?)?;
             }
@@ -394,15 +403,15 @@ impl Vocabulary for End {
                 element_size,
                 elements,
             } => {
-                let elements = message::apart(&elements, element_size);
-                self.packed
-                    .extend(elements.map(|element| (subscriber, element)));
+                self.packed = Some((subscriber, element_size, elements));
                 return self.more();
             }
             Event::Complete { subscriber } => about("complete", subscriber, None),
-            Event::Error { subscriber, error } => {
-                about("error", subscriber, Some(("error", Value::Text(error))))
-            }
+            Event::Error { subscriber, error } => about(
+                "error",
+                subscriber,
+                Some(("error", Value::Text(error.to_string()))),
+            ),
             Event::Goodbye { reason } => {
                 Told::new("goodbye", vec![("reason", Value::Text(reason))])
             }
@@ -416,7 +425,12 @@ impl Vocabulary for End {
     }
 
     fn more(&mut self) -> Option<Told> {
-        let (subscriber, element) = self.packed.pop_front()?;
+        let (subscriber, size, elements) = self.packed.as_mut()?;
+        let subscriber = *subscriber;
+        let element = elements.split_to((*size).min(elements.len()));
+        if elements.is_empty() {
+            self.packed = None;
+        }
         Some(next(subscriber, element))
     }
 }

@@ -209,9 +209,4 @@ pub mod refusal {
         "extension_not_active",
         "no extension that both ends support has this message with these fields",
     );
-    /// A text, an element or an element size above this end's own limit.
-    pub const TOO_LARGE: UsageError = UsageError::new(
-        "too_large",
-        "a text is at most max_string_bytes long, an element at most max_element_bytes",
-    );
 }

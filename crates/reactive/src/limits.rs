@@ -11,16 +11,16 @@ ackline_core::options! {
     pub struct Limits {
         options {
             /// Bytes of an element, whole or put together from parts, and of all elements of a packed message.
-            max_element_bytes: u64 = 16 << 20, bytes(1..=u64::MAX), CONNECT | LISTEN | RECEIVE | URL | MACHINE | DECODE;
+            max_element_bytes: u64 = 16 << 20, bytes(0..=u64::MAX), CONNECT | LISTEN | RECEIVE | URL | MACHINE | DECODE;
             /// Bytes of a text: the name of a publisher, an error or a reason.
-            max_string_bytes: u64 = 64 << 10, bytes(1..=u64::MAX), CONNECT | LISTEN | RECEIVE | URL | MACHINE | DECODE;
+            max_string_bytes: u64 = 64 << 10, bytes(0..=u64::MAX), CONNECT | LISTEN | RECEIVE | URL | MACHINE | DECODE;
             /// Extensions in a hello.
             max_extensions: u64 = 1_024, count(0..=u64::MAX), CONNECT | LISTEN | RECEIVE | URL | MACHINE | DECODE;
             /// Subscriptions of the peer at once.
             max_subscriptions: usize = 65_536, count(1..=u64::MAX), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
             /// Elements of a connection that have come in part.
             max_unfinished_elements: usize = 1_024, count(1..=u64::MAX), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
-            /// Bytes of these elements, each part counted with 32 more; a single element may always have max_element_bytes.
+            /// Bytes of these elements, each part of 4 KiB or more counted with 32 bytes more; a single element may always have max_element_bytes.
             max_unfinished_bytes: u64 = 64 << 20, bytes(1..=u64::MAX), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
         }
     }

@@ -340,15 +340,21 @@ impl Decoding<'_> {
     fn extension(&mut self, message_type: u64, streams: &impl Streams) -> Result<Message, Stop> {
         let kinds = streams.extension(message_type);
         let kinds = kinds.ok_or(Kind::UnknownMessageType { message_type })?;
-        let mut fields = Vec::with_capacity(kinds.len());
+        // Nothing is copied before the message is whole.
+        let mut read = Vec::with_capacity(kinds.len());
         for kind in kinds {
+            read.push(match kind {
+                FieldKind::Varint => (self.cursor.varint()?, 0..0),
+                FieldKind::String => (0, self.text_range()?),
+                FieldKind::Bytes => (0, self.data()?),
+            });
+        }
+        let mut fields = Vec::with_capacity(kinds.len());
+        for (kind, (number, range)) in kinds.iter().zip(read) {
             fields.push(match kind {
-                FieldKind::Varint => Field::Varint(self.cursor.varint()?),
-                FieldKind::String => Field::String(self.string("a text of an extension")?),
-                FieldKind::Bytes => {
-                    let range = self.data()?;
-                    Field::Bytes(Bytes::copy_from_slice(self.cursor.bytes(range)))
-                }
+                FieldKind::Varint => Field::Varint(number),
+                FieldKind::String => Field::String(self.text(range, "a text of an extension")?),
+                FieldKind::Bytes => Field::Bytes(Bytes::copy_from_slice(self.cursor.bytes(range))),
             });
         }
         Ok(Message::Extension {
@@ -370,9 +376,17 @@ impl Decoding<'_> {
     }
 
     fn string(&mut self, field: &'static str) -> Result<String, Stop> {
+        let range = self.text_range()?;
+        self.text(range, field)
+    }
+
+    fn text_range(&mut self) -> Result<Range<usize>, Stop> {
         let length = self.cursor.varint()?;
         let length = self.limits.string(length)?;
-        let range = self.cursor.take(length)?;
+        self.cursor.take(length)
+    }
+
+    fn text(&self, range: Range<usize>, field: &'static str) -> Result<String, Stop> {
         let text = std::str::from_utf8(self.cursor.bytes(range));
         let text = text.map_err(|_| Kind::InvalidUtf8 { field })?;
         Ok(text.to_owned())

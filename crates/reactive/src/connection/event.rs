@@ -1,6 +1,7 @@
 //! The events that an application is told.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use ackline_core::{EVENTS_PER_CALL, Payload};
 use bytes::Bytes;
@@ -82,7 +83,7 @@ pub enum Event {
         /// The subscription.
         subscriber: u64,
         /// The error's text.
-        error: String,
+        error: Arc<str>,
     },
     /// The peer has said goodbye, or has answered ours.
     Goodbye {
@@ -130,22 +131,32 @@ fn field_bytes(field: &Field) -> usize {
     own.saturating_add(size_of::<Field>())
 }
 
-/// Events that wait to be taken, and the bytes that they hold.
+/// Events that wait to be taken, each with the bytes that it is charged.
 #[derive(Debug, Default)]
 pub(super) struct EventQueue {
-    events: VecDeque<Event>,
+    events: VecDeque<(Event, usize)>,
     bytes: usize,
 }
 
 impl EventQueue {
     pub(super) fn push(&mut self, event: Event) {
-        self.bytes = self.bytes.saturating_add(event.bytes());
-        self.events.push_back(event);
+        let bytes = event.bytes();
+        self.push_charged(event, bytes);
+    }
+
+    /// Adds an event whose text many events share.
+    pub(super) fn push_shared(&mut self, event: Event) {
+        self.push_charged(event, EVENT_BYTES);
+    }
+
+    fn push_charged(&mut self, event: Event, bytes: usize) {
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.events.push_back((event, bytes));
     }
 
     pub(super) fn pop(&mut self) -> Option<Event> {
-        let event = self.events.pop_front()?;
-        self.bytes = self.bytes.saturating_sub(event.bytes());
+        let (event, bytes) = self.events.pop_front()?;
+        self.bytes = self.bytes.saturating_sub(bytes);
         Some(event)
     }
 

@@ -4,7 +4,7 @@
 //! R-RS-V4). Elements of a fixed size are packed, larger ones go in parts (R-RS-V2, R-RS-V9).
 //!
 //! Streams with waiting elements have their turns one after the other: a turn is one message, of at most
-//! `split_threshold` bytes of elements.
+//! `split_threshold` bytes of elements. The connection keeps their order.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,11 +19,18 @@ use crate::{UNBOUNDED, refusal};
 #[derive(Debug, Default)]
 pub(super) struct Publications {
     all: BTreeMap<u64, Publication>,
-    /// Streams with something to send, in the order of their turns; an id may stand here in vain.
-    turns: VecDeque<u64>,
+    /// Streams that have begun so far.
+    begun: u64,
     waiting: usize,
     /// The bytes of a message before its element.
     head: Vec<u8>,
+}
+
+/// The turn of a stream: its id, and its number among all that have begun, since ids are used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Turn {
+    subscriber: u64,
+    number: u64,
 }
 
 /// A subscription of the peer that has not ended, or whose end was not sent yet.
@@ -42,6 +49,8 @@ struct Publication {
     /// Whether the application has ended it: no verb knows it any more.
     is_over: bool,
     has_turn: bool,
+    /// Its number among all that have begun.
+    number: u64,
 }
 
 /// Something that waits for its turn.
@@ -71,8 +80,10 @@ impl Publications {
     }
 
     pub(super) fn begin(&mut self, subscriber: u64, demand: u64) {
+        self.begun = self.begun.wrapping_add(1);
         let publication = Publication {
             demand,
+            number: self.begun,
             ..Publication::default()
         };
         self.all.insert(subscriber, publication);
@@ -148,7 +159,11 @@ impl Publications {
     }
 
     /// Publishes elements, all or none.
-    pub(super) fn next(&mut self, subscriber: u64, elements: Vec<Bytes>) -> Result<(), UsageError> {
+    pub(super) fn next(
+        &mut self,
+        subscriber: u64,
+        elements: Vec<Bytes>,
+    ) -> Result<Option<Turn>, UsageError> {
         let one = self.get_mut(subscriber)?;
         let size = one.element_size.ok_or(refusal::NOT_ACCEPTED)?;
         if size > 0 && elements.iter().any(|element| element.len() != size) {
@@ -163,8 +178,7 @@ impl Publications {
                 _ => Waiting::Fixed(element),
             });
         }
-        self.waits(subscriber, bytes);
-        Ok(())
+        Ok(self.waits(subscriber, bytes))
     }
 
     /// Publishes elements of the stream's size that stand one behind the other.
@@ -172,7 +186,7 @@ impl Publications {
         &mut self,
         subscriber: u64,
         elements: Bytes,
-    ) -> Result<(), UsageError> {
+    ) -> Result<Option<Turn>, UsageError> {
         let one = self.get_mut(subscriber)?;
         let size = one.element_size.ok_or(refusal::NOT_ACCEPTED)?;
         if size == 0 || !elements.len().is_multiple_of(size) {
@@ -183,18 +197,20 @@ impl Publications {
         if bytes > 0 {
             one.queue.push_back(Waiting::Fixed(elements));
         }
-        self.waits(subscriber, bytes);
-        Ok(())
+        Ok(self.waits(subscriber, bytes))
     }
 
     /// Ends a stream behind its elements.
-    pub(super) fn end(&mut self, subscriber: u64, error: Option<String>) -> Result<(), UsageError> {
+    pub(super) fn end(
+        &mut self,
+        subscriber: u64,
+        error: Option<String>,
+    ) -> Result<Option<Turn>, UsageError> {
         let one = self.get_mut(subscriber)?;
         one.element_size.ok_or(refusal::NOT_ACCEPTED)?;
         one.is_over = true;
         one.queue.push_back(Waiting::End(error));
-        self.waits(subscriber, 0);
-        Ok(())
+        Ok(self.waits(subscriber, 0))
     }
 
     /// Ends all streams behind their elements, without a message: a goodbye follows.
@@ -205,26 +221,29 @@ impl Publications {
         });
     }
 
-    /// Something of a stream waits now.
-    fn waits(&mut self, subscriber: u64, bytes: usize) {
+    /// Something of a stream waits now. Returns its turn, if it has none yet.
+    fn waits(&mut self, subscriber: u64, bytes: usize) -> Option<Turn> {
         self.waiting = self.waiting.saturating_add(bytes);
-        if let Some(one) = self.all.get_mut(&subscriber) {
-            one.waiting = one.waiting.saturating_add(bytes);
-            if !one.has_turn && !one.queue.is_empty() {
-                one.has_turn = true;
-                self.turns.push_back(subscriber);
-            }
+        let one = self.all.get_mut(&subscriber)?;
+        one.waiting = one.waiting.saturating_add(bytes);
+        if one.has_turn || one.queue.is_empty() {
+            return None;
         }
+        one.has_turn = true;
+        let number = one.number;
+        Some(Turn { subscriber, number })
     }
 
-    /// Sends the message whose turn it is. Returns whether there was one.
-    pub(super) fn transmit(&mut self, out: &mut SendQueue, threshold: usize) -> bool {
-        let Some(subscriber) = self.turns.pop_front() else {
-            return false;
-        };
-        let Some(one) = self.all.get_mut(&subscriber) else {
-            return true;
-        };
+    /// Sends the message whose turn it is. Returns the stream's next turn, if it has more to send.
+    pub(super) fn transmit(
+        &mut self,
+        turn: Turn,
+        out: &mut SendQueue,
+        threshold: usize,
+    ) -> Option<Turn> {
+        let subscriber = turn.subscriber;
+        let one = self.all.get_mut(&subscriber);
+        let one = one.filter(|one| one.number == turn.number)?;
         let mut sending = Sending {
             subscriber,
             threshold,
@@ -233,21 +252,17 @@ impl Publications {
         };
         let before = one.waiting;
         let is_ended = sending.turn(one);
-        self.waiting = self
-            .waiting
-            .saturating_sub(before.saturating_sub(one.waiting));
-        if is_ended {
-            self.remove(subscriber);
-        } else if one.split.is_some() || !one.queue.is_empty() {
-            self.turns.push_back(subscriber);
-        } else {
-            one.has_turn = false;
-            // The goodbye ends it without a message.
-            if one.is_over {
-                self.remove(subscriber);
-            }
+        let sent = before.saturating_sub(one.waiting);
+        self.waiting = self.waiting.saturating_sub(sent);
+        if !is_ended && (one.split.is_some() || !one.queue.is_empty()) {
+            return Some(turn);
         }
-        true
+        one.has_turn = false;
+        // A goodbye ends a stream without a message.
+        if is_ended || one.is_over {
+            self.remove(subscriber);
+        }
+        None
     }
 }
 

@@ -5,6 +5,8 @@
 //! accepted in place of a hello (R-RS-V1); it answers this end's, or is answered with one without a reason (R-RS-7,
 //! R-RS-V5).
 
+use std::sync::Arc;
+
 use ackline_core::Payload;
 
 use super::{
@@ -27,7 +29,8 @@ impl Connection {
                 input.clear();
                 return Ok(Need::Input { at_least: 1 });
             }
-            if self.events.is_full() || self.outgoing.owed >= OWED_BYTES {
+            let is_idle = self.state.life == Life::Idle;
+            if is_idle || self.events.is_full() || self.outgoing.owed >= OWED_BYTES {
                 return Ok(Need::Room);
             }
             match self.take_message(input) {
@@ -45,9 +48,6 @@ impl Connection {
     }
 
     fn take_message(&mut self, input: &mut BytesMut) -> Result<(), Stop> {
-        if self.state.life == Life::Idle {
-            return Err(Stop::More(input.len().saturating_add(1)));
-        }
         if !self.state.has_hello {
             self.check_first(type_of(input)?)?;
         }
@@ -85,12 +85,21 @@ impl Connection {
                 ..
             } => self.hello(version, &extensions)?,
             Message::Goodbye { reason } => self.peer_goodbye(&reason),
-            // After this end's goodbye only the sizes of elements matter (R-RS-V11).
+            // After this end's goodbye only the sizes of elements matter (R-RS-V11), and what the peer wants no more of.
+            Message::Subscribed {
+                subscriber,
+                element_size,
+            } if self.state.has_goodbye => {
+                let _ = self.subscriptions.subscribed(subscriber, element_size);
+            }
+            Message::Cancel { subscriber } if self.state.has_goodbye => {
+                self.publications.cancel(subscriber);
+            }
+            _ if self.state.has_goodbye => {}
             Message::Subscribed {
                 subscriber,
                 element_size,
             } => self.subscribed(subscriber, element_size)?,
-            _ if self.state.goodbye.is_some() => {}
             Message::Subscribe {
                 publisher,
                 subscriber,
@@ -109,6 +118,7 @@ impl Connection {
             }
             Message::Error { subscriber, error } => {
                 if self.subscriptions.error(subscriber)? {
+                    let error = Arc::from(error);
                     self.events.push(Event::Error { subscriber, error });
                 }
             }
@@ -127,6 +137,9 @@ impl Connection {
     }
 
     fn hello(&mut self, version: u64, theirs: &[u64]) -> Result<(), Kind> {
+        if self.state.has_hello && self.state.has_goodbye {
+            return Ok(());
+        }
         if self.state.has_hello {
             let reason = "the hellos were exchanged before";
             return Err(Kind::UnexpectedHello { reason });
@@ -135,14 +148,14 @@ impl Connection {
             return Err(Kind::UnsupportedVersion { version });
         }
         self.state.has_hello = true;
-        if self.state.goodbye.is_some() {
-            return Ok(());
-        }
         let mut active = self.config.extensions.clone();
         active.retain(|own| theirs.contains(own));
         active.sort_unstable();
         active.dedup();
         self.state.active.clone_from(&active);
+        if self.state.has_goodbye {
+            return Ok(());
+        }
         if self.role == Role::Server {
             self.say_hello();
         }
@@ -151,7 +164,7 @@ impl Connection {
     }
 
     fn peer_goodbye(&mut self, reason: &str) {
-        let has_said_goodbye = self.state.goodbye.is_some();
+        let has_said_goodbye = self.state.has_goodbye;
         self.events.push(Event::Goodbye {
             reason: reason.to_owned(),
         });

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ackline_core::{PART_BYTES, Payload, UsageError};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use crate::error::Subject;
 use crate::{Kind, Limits, UNBOUNDED, refusal};
@@ -45,18 +45,37 @@ pub(super) struct Subscription {
 #[derive(Debug, Default)]
 struct Unfinished {
     pieces: Vec<Bytes>,
+    /// The end of the element so far, while its parts are small: they are put together.
+    tail: BytesMut,
     length: u64,
 }
 
+/// Parts of fewer bytes are put together.
+const SMALL_PART: usize = 4 << 10;
+
 impl Unfinished {
     fn held(&self) -> usize {
-        let pieces = self.pieces.iter();
-        pieces.fold(0, |sum, piece| cost(piece.len()).saturating_add(sum))
+        let pieces = self.pieces.iter().map(Bytes::len);
+        let held = pieces.fold(0, |sum, piece| {
+            piece.saturating_add(PART_BYTES).saturating_add(sum)
+        });
+        held.saturating_add(self.tail.capacity())
     }
-}
 
-const fn cost(bytes: usize) -> usize {
-    bytes.saturating_add(PART_BYTES)
+    fn push(&mut self, data: Bytes) {
+        if data.len() < SMALL_PART {
+            self.tail.extend_from_slice(&data);
+            return;
+        }
+        self.end_tail();
+        self.pieces.push(data);
+    }
+
+    fn end_tail(&mut self) {
+        if !self.tail.is_empty() {
+            self.pieces.push(std::mem::take(&mut self.tail).freeze());
+        }
+    }
 }
 
 impl Subscription {
@@ -91,10 +110,15 @@ impl Subscriptions {
         free.unwrap_or_else(|| self.next.max(1))
     }
 
-    pub(super) fn open(&mut self, subscriber: u64, demand: u64) -> Result<(), UsageError> {
+    pub(super) fn check_free(&self, subscriber: u64) -> Result<(), UsageError> {
         if self.open.contains_key(&subscriber) || self.dropped.has(subscriber) {
             return Err(refusal::SUBSCRIBER_IN_USE);
         }
+        Ok(())
+    }
+
+    /// Begins a subscription whose id is free.
+    pub(super) fn open(&mut self, subscriber: u64, demand: u64) {
         self.next = self.next.max(subscriber.saturating_add(1));
         self.free.remove(&subscriber);
         let subscription = Subscription {
@@ -102,7 +126,6 @@ impl Subscriptions {
             ..Subscription::default()
         };
         self.open.insert(subscriber, subscription);
-        Ok(())
     }
 
     pub(super) fn get_mut(&mut self, subscriber: u64) -> Result<&mut Subscription, UsageError> {
@@ -192,26 +215,31 @@ impl Subscriptions {
         let Some(one) = self.open.get_mut(&subscriber) else {
             return Ok(false);
         };
-        if !one.unfinished.contains_key(&element) {
+        let begun = one.unfinished.get(&element).map(|begun| begun.length);
+        if begun.is_none() {
             one.take(subscriber, 1)?;
-            let begun = self.unfinished.saturating_add(1);
-            let count = u64::try_from(begun).unwrap_or(u64::MAX);
-            let most = u64::try_from(limits.max_unfinished_elements).unwrap_or(u64::MAX);
-            Limits::length(count, most, "--max-unfinished-elements")?;
-            self.unfinished = begun;
         }
-        let size = one.element_size.unwrap_or(0);
-        let unfinished = one.unfinished.entry(element).or_default();
         let length = u64::try_from(length).unwrap_or(u64::MAX);
-        unfinished.length = unfinished.length.saturating_add(length);
-        limits.element(unfinished.length)?;
-        let is_too_short = is_last && unfinished.length < size;
-        if size > 0 && (unfinished.length > size || is_too_short) {
+        let length = begun.unwrap_or(0).saturating_add(length);
+        let size = one.element_size.unwrap_or(0);
+        if size == 0 {
+            limits.element(length)?;
+        } else if length > size || (is_last && length < size) {
+            let subject = Subject::Own(subscriber);
             return Err(Kind::ElementSizeMismatch {
-                subject: Subject::Own(subscriber),
-                length: unfinished.length,
+                subject,
+                length,
                 size,
             });
+        }
+        if begun.is_none() && !is_last {
+            self.unfinished = self.unfinished.saturating_add(1);
+            let count = u64::try_from(self.unfinished).unwrap_or(u64::MAX);
+            let most = u64::try_from(limits.max_unfinished_elements).unwrap_or(u64::MAX);
+            Limits::length(count, most, "--max-unfinished-elements")?;
+        }
+        if !is_last {
+            one.unfinished.entry(element).or_default().length = length;
         }
         Ok(true)
     }
@@ -224,14 +252,14 @@ impl Subscriptions {
         limits: &Limits,
     ) -> Result<(), Kind> {
         let one = self.open.get_mut(&subscriber);
-        let unfinished = one.and_then(|one| one.unfinished.get_mut(&element));
-        let Some(unfinished) = unfinished.filter(|_| !data.is_empty()) else {
+        let Some(unfinished) = one.and_then(|one| one.unfinished.get_mut(&element)) else {
             return Ok(());
         };
-        let held = self.held.saturating_add(cost(data.len()));
-        limits.unfinished(held)?;
-        self.held = held;
-        unfinished.pieces.push(data);
+        let before = unfinished.held();
+        unfinished.push(data);
+        let more = unfinished.held().saturating_sub(before);
+        self.held = self.held.saturating_add(more);
+        limits.unfinished(self.held)?;
         Ok(())
     }
 
@@ -244,8 +272,12 @@ impl Subscriptions {
         };
         self.unfinished = self.unfinished.saturating_sub(1);
         self.held = self.held.saturating_sub(found.held());
-        if !last.is_empty() || found.pieces.is_empty() {
-            found.pieces.push(last);
+        if !last.is_empty() {
+            found.push(last);
+        }
+        found.end_tail();
+        if found.pieces.is_empty() {
+            found.pieces.push(Bytes::new());
         }
         Payload::from_parts(found.pieces)
     }
@@ -268,7 +300,7 @@ impl Subscriptions {
             }
             Some(_) => {}
         }
-        self.ended(subscriber);
+        self.remove(subscriber);
         Ok(true)
     }
 
@@ -277,7 +309,7 @@ impl Subscriptions {
         if !self.open.contains_key(&subscriber) {
             return self.late(subscriber);
         }
-        self.ended(subscriber);
+        self.remove(subscriber);
         Ok(true)
     }
 
@@ -290,9 +322,9 @@ impl Subscriptions {
         Err(Kind::UnknownSubscriber { subject })
     }
 
-    fn ended(&mut self, subscriber: u64) {
-        self.remove(subscriber);
-        if self.free.len() < MOST_FREE {
+    /// The application knows that a stream has ended: its id may be used again.
+    pub(super) fn release(&mut self, subscriber: u64) {
+        if self.free.len() < MOST_FREE && self.check_free(subscriber).is_ok() {
             self.free.insert(subscriber);
         }
     }

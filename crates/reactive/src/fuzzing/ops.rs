@@ -95,8 +95,7 @@ impl World {
             14 => self.transmit(at),
             _ => {
                 if next() > 250 {
-                    let now = self.now;
-                    self.has_goodbye |= self.end_of(at).goodbye(now, "bye").is_ok();
+                    self.has_goodbye |= self.end_of(at).goodbye("bye").is_ok();
                 }
             }
         }

@@ -6,4 +6,5 @@ mod counting;
 mod corpus;
 mod hostile;
 mod inspector;
+mod rules;
 mod vectors;
