@@ -3,7 +3,6 @@
 //! The client may go on without the server's hello (REQ-RS-5, REQ-RS-10); this end's server waits for the client's and has
 //! one version (REQ-RS-11, R-RS-10, R-RS-V1). Of a connection that has ended nothing is left (REQ-RS-30).
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -18,13 +17,15 @@ use crate::varint::Stop;
 use crate::{Config, Kind, Role, UNBOUNDED, VERSION, refusal};
 
 mod event;
+mod outgoing;
 mod publications;
 mod receive;
 mod subscriptions;
 
 pub use event::Event;
 use event::EventQueue;
-use publications::{Publications, Turn};
+use outgoing::{Outgoing, Waiting};
+use publications::Publications;
 use subscriptions::Subscriptions;
 
 /// Bytes of memory that a subscription of the peer is charged, besides its elements.
@@ -76,59 +77,6 @@ enum Life {
     Running,
     /// It is over.
     Ended,
-}
-
-/// Messages that wait to be sent, in the order of their calls. A stream has one turn for each time that it stands here,
-/// and stands here again while it has more: an element of many parts holds nobody up.
-#[derive(Debug, Default)]
-struct Outgoing {
-    waiting: VecDeque<Waiting>,
-    /// Bytes of messages that the peer has caused.
-    owed: usize,
-    /// The goodbye, which goes behind everything else (R-RS-29).
-    goodbye: Option<String>,
-}
-
-/// Something that waits for the transport.
-#[derive(Debug)]
-enum Waiting {
-    /// Messages, and how many bytes of them the peer has caused.
-    Messages(Vec<u8>, usize),
-    /// The turn of a stream.
-    Turn(Turn),
-}
-
-impl Outgoing {
-    fn put(&mut self, message: &Message) -> usize {
-        if !matches!(self.waiting.back(), Some(Waiting::Messages(..))) {
-            self.waiting.push_back(Waiting::Messages(Vec::new(), 0));
-        }
-        let Some(Waiting::Messages(bytes, _)) = self.waiting.back_mut() else {
-            return 0;
-        };
-        let before = bytes.len();
-        put(bytes, message);
-        bytes.len().saturating_sub(before)
-    }
-
-    /// Puts a message that the peer has caused.
-    fn answer(&mut self, message: &Message) {
-        let bytes = self.put(message);
-        self.owed = self.owed.saturating_add(bytes);
-        if let Some(Waiting::Messages(_, owed)) = self.waiting.back_mut() {
-            *owed = owed.saturating_add(bytes);
-        }
-    }
-
-    fn turn(&mut self, turn: Option<Turn>) {
-        self.waiting.extend(turn.map(Waiting::Turn));
-    }
-
-    /// Drops the turns of streams, whose elements nobody takes any more.
-    fn drop_turns(&mut self) {
-        self.waiting
-            .retain(|one| matches!(one, Waiting::Messages(..)));
-    }
 }
 
 impl Connection {
