@@ -25,8 +25,8 @@ class BpmuxConnectOptions(TypedDict, total=False):
             until some is taken. Open sinks, streams and requests of the peer may take a further
             eighth of it. At least 65536. Default: 256MiB.
         send_bytes: Bytes that wait on one sink before `send` waits; a single larger message is
-            taken when nothing else waits. Of messages as many as 64 go into it, at least 1,024. As
-            much of requests and openings may wait on the top-level. At least 1. Default: 256KiB.
+            taken when nothing else waits. One message for each 64 of these bytes may wait, at least
+            1,024. Requests and openings together have the same limits. At least 1. Default: 256KiB.
         chunk_size: Payload bytes of a chunk that is sent: longer payloads go in several, between
             which others have their turn. From 1 to 4294967295. Default: 16KiB.
         parts: Whether a message of a sink, stream or duplex that comes in several chunks is handed
@@ -35,8 +35,8 @@ class BpmuxConnectOptions(TypedDict, total=False):
         ping_after: Silence after which a ping goes out. At least 1ms. Default: 11s.
         pong_timeout: How long a ping waits for its pong before the connection ends. At least 1ms.
             Default: 7s.
-        chunk_receive_timeout: Silence inside a chunk: the connection ends. At least 1ms. Default:
-            30s.
+        chunk_receive_timeout: Silence inside a chunk after which the connection ends. At least 1ms.
+            Default: 30s.
         max_payload_bytes: Bytes of a message or request, whole or put together from parts. At least
             1. Default: 16MiB.
         max_entities: Sinks, streams and duplexes of a connection. From 1 to 4294967295. Default:
@@ -91,8 +91,8 @@ class BpmuxListenOptions(TypedDict, total=False):
             streams and requests of peers may take a further quarter of it; those of one peer may
             take half of the part that the others leave. At least 65536. Default: 256MiB.
         send_bytes: Bytes that wait on one sink before `send` waits; a single larger message is
-            taken when nothing else waits. Of messages as many as 64 go into it, at least 1,024. As
-            much of requests and openings may wait on the top-level. At least 1. Default: 256KiB.
+            taken when nothing else waits. One message for each 64 of these bytes may wait, at least
+            1,024. Requests and openings together have the same limits. At least 1. Default: 256KiB.
         chunk_size: Payload bytes of a chunk that is sent: longer payloads go in several, between
             which others have their turn. From 1 to 4294967295. Default: 16KiB.
         parts: Whether a message of a sink, stream or duplex that comes in several chunks is handed
@@ -101,8 +101,8 @@ class BpmuxListenOptions(TypedDict, total=False):
         ping_after: Silence after which a ping goes out. At least 1ms. Default: 11s.
         pong_timeout: How long a ping waits for its pong before the connection ends. At least 1ms.
             Default: 7s.
-        chunk_receive_timeout: Silence inside a chunk: the connection ends. At least 1ms. Default:
-            30s.
+        chunk_receive_timeout: Silence inside a chunk after which the connection ends. At least 1ms.
+            Default: 30s.
         max_payload_bytes: Bytes of a message or request, whole or put together from parts. At least
             1. Default: 16MiB.
         max_entities: Sinks, streams and duplexes of a connection. From 1 to 4294967295. Default:
@@ -121,9 +121,9 @@ class BpmuxListenOptions(TypedDict, total=False):
             Connections from proxies that have not sent their PROXY header yet may be as many as are
             free, and a tenth of this limit (at least 64) more. At least 1. Default: 10000.
         max_connections_per_address: Connections at once of one address (IPv6: of its /64) or one
-            local user; 0 allows all. When all connections are taken and an address or user that has
-            fewer than another asks for one, the least useful connection of the address or user that
-            has the most is ended. Default: all but an eighth of max_connections.
+            local user; 0 allows all. When all connections are taken and an address or user asks for
+            one that has at least two fewer than another, the least useful connection of the address
+            or user that has the most is ended. Default: all but an eighth of max_connections.
         accept_rate: Connections accepted in a second, all of which may come at once; 0 is off. One
             address or local user gets at most half of them. Connections that are turned away at
             once do not count. At least 1. Default: 1000.

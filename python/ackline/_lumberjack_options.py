@@ -23,9 +23,9 @@ class LumberjackConnectOptions(TypedDict, total=False):
         batch_bytes: Bytes in a window, before compression; a larger event goes alone. At least 1.
             Default: 4MiB.
         buffer_events: Events that may be accepted and not yet acknowledged, over all hosts. A batch
-            counts until all of it is acknowledged. Off is as many as all hosts may have in flight,
-            and one window for each host. At least 1. Default: 65536.
-        buffer_bytes: Bytes of these events. Off is enough for as many windows, counted with 16 MiB
+            counts until all of it is acknowledged. Off: the events that all hosts may have in
+            flight, and one window for each host. At least 1. Default: 65536.
+        buffer_bytes: Bytes of the events in buffer_events. Off: enough for its windows, of 16 MiB
             each at least. At least 1. Default: 64MiB.
         cumulative: Number events on and on instead of from 1 in each window. Default: false.
         connect_timeout: Time of one attempt to connect. At least 1ms. Default: 10s.
@@ -43,17 +43,17 @@ class LumberjackConnectOptions(TypedDict, total=False):
             least 1. Default: 2.
         max_in_flight_events: Events sent to a host and not acknowledged. From 1 to 4294967295.
             Default: off.
-        max_in_flight_bytes: Their bytes, as plain frames with their headers; a window counts until
-            its last event is acknowledged. At least 1. Default: off.
+        max_in_flight_bytes: Bytes sent to a host and not acknowledged, as plain frames with
+            headers; a window counts until its last event is acknowledged. At least 1. Default: off.
         slow_start: Events in the first window: windows grow by half with each full one that is
             acknowledged, and shrink to half by a failure. libbeat begins at 10. From 1 to
             4294967295. Default: off.
         accept_count_acks: With `cumulative`: whether a number may also be a count of events, as
             go-lumber's server answers. Default: false.
-        read_timeout: Silence of a host that owes an acknowledgement: the connection ends. At least
-            1ms. Default: 30s.
-        progress_timeout: Time without a growing acknowledgement: the connection ends. At least 1ms.
-            Default: 5m.
+        read_timeout: Silence of a host that owes an acknowledgement, after which the connection
+            ends. At least 1ms. Default: 30s.
+        progress_timeout: Time without a growing acknowledgement after which the connection ends. At
+            least 1ms. Default: 5m.
         ca: PEM file of certificates to trust: those that issue the peer's, or the peer's own. A
             connecting end takes the system's roots where there is none. Default: not set.
         crl: PEM file of revocation lists, up to 1 MiB. With it every certificate of the peer's
@@ -100,14 +100,14 @@ class LumberjackListenOptions(TypedDict, total=False):
     Attributes:
         memory: Bytes of unacknowledged input over all connections that may be held in memory; above
             it reading waits. At least 1. Default: 256MiB.
-        keepalive: Between keepalives (`2A 0`) while a window of version 2 waits;
+        keepalive: Time between keepalives (`2A 0`) while a window of version 2 waits;
             python-logstash-async gives up after 5 s. At least 1ms. Default: 3s.
         tail_idle: Silence after which a part of a v1 window is kept: only writers that slide one
             window for ever need it. At least 1ms. Default: off.
-        stall_timeout: Silence inside a frame or window: the connection ends. At least 1ms. Default:
-            30s.
-        idle_timeout: Silence between windows: the connection is closed. Beats sends rarely on quiet
-            hosts. At least 1ms. Default: 15m.
+        stall_timeout: Silence inside a frame or window after which the connection ends. At least
+            1ms. Default: 30s.
+        idle_timeout: Silence between windows after which the connection is closed. Beats sends
+            rarely on quiet hosts. At least 1ms. Default: 15m.
         first_byte_timeout: Time until the first byte of a new connection. A connection that takes
             longer is refused. At least 1ms. Default: 10s.
         no_window: Events before any window frame: accept or refuse. Default: accept.
@@ -131,9 +131,9 @@ class LumberjackListenOptions(TypedDict, total=False):
             Connections from proxies that have not sent their PROXY header yet may be as many as are
             free, and a tenth of this limit (at least 64) more. At least 1. Default: 10000.
         max_connections_per_address: Connections at once of one address (IPv6: of its /64) or one
-            local user; 0 allows all. When all connections are taken and an address or user that has
-            fewer than another asks for one, the least useful connection of the address or user that
-            has the most is ended. Default: all but an eighth of max_connections.
+            local user; 0 allows all. When all connections are taken and an address or user asks for
+            one that has at least two fewer than another, the least useful connection of the address
+            or user that has the most is ended. Default: all but an eighth of max_connections.
         accept_rate: Connections accepted in a second, all of which may come at once; 0 is off. One
             address or local user gets at most half of them. Connections that are turned away at
             once do not count. At least 1. Default: 1000.

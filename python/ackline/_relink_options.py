@@ -56,9 +56,9 @@ class RelinkConnectOptions(TypedDict, total=False):
         ping_after: Silence after which a ping goes out. At least 1ms. Default: 11s.
         pong_timeout: How long a ping waits for its pong before the connection ends. At least 1ms.
             Default: 7s.
-        packet_receive_timeout: Silence inside a packet: the connection ends. At least 1ms. Default:
-            30s.
-        max_channels: Channels of a link at once that the peer sends on, open or closed and not yet
+        packet_receive_timeout: Silence inside a packet after which the connection ends. At least
+            1ms. Default: 30s.
+        max_channels: Channels of the peer on a link at once: open ones, and closed ones not yet
             answered. From 1 to 4294967295. Default: 65536.
         max_channel_ids: Channels in one packet. From 1 to 4294967295. Default: 1048576.
         max_message_parts: Parts of a message. From 1 to 4294967295. Default: 1024.
@@ -152,9 +152,9 @@ class RelinkAdoptOptions(TypedDict, total=False):
         ping_after: Silence after which a ping goes out. At least 1ms. Default: 11s.
         pong_timeout: How long a ping waits for its pong before the connection ends. At least 1ms.
             Default: 7s.
-        packet_receive_timeout: Silence inside a packet: the connection ends. At least 1ms. Default:
-            30s.
-        max_channels: Channels of a link at once that the peer sends on, open or closed and not yet
+        packet_receive_timeout: Silence inside a packet after which the connection ends. At least
+            1ms. Default: 30s.
+        max_channels: Channels of the peer on a link at once: open ones, and closed ones not yet
             answered. From 1 to 4294967295. Default: 65536.
         max_channel_ids: Channels in one packet. From 1 to 4294967295. Default: 1048576.
         max_message_parts: Parts of a message. From 1 to 4294967295. Default: 1024.
@@ -242,9 +242,9 @@ class RelinkListenOptions(TypedDict, total=False):
         ping_after: Silence after which a ping goes out. At least 1ms. Default: 11s.
         pong_timeout: How long a ping waits for its pong before the connection ends. At least 1ms.
             Default: 7s.
-        packet_receive_timeout: Silence inside a packet: the connection ends. At least 1ms. Default:
-            30s.
-        max_channels: Channels of a link at once that the peer sends on, open or closed and not yet
+        packet_receive_timeout: Silence inside a packet after which the connection ends. At least
+            1ms. Default: 30s.
+        max_channels: Channels of the peer on a link at once: open ones, and closed ones not yet
             answered. From 1 to 4294967295. Default: 65536.
         max_channel_ids: Channels in one packet. From 1 to 4294967295. Default: 1048576.
         max_message_parts: Parts of a message. From 1 to 4294967295. Default: 1024.
@@ -256,8 +256,8 @@ class RelinkListenOptions(TypedDict, total=False):
         orphan_after: Age at which a link without a connection is lost. At least 1ms. Default: 5m.
         max_links: Links at once, with and without a connection: above it new ones are refused. From
             1 to 4294967295. Default: 10000.
-        bind_identity: Whether a link that was made with a certificate is its subject's: nobody else
-            can go on with it then. Default: true.
+        bind_identity: Whether a link made with a certificate belongs to its subject, so that nobody
+            else can resume it. Default: true.
         proxy_from: Networks of proxies, such as 10.0.0.0/8,127.0.0.1. A connection from them must
             begin with a PROXY header; one from elsewhere must not. Default: not set.
         allow: Networks that may connect, by the address of the client. It does not apply to Unix
@@ -266,9 +266,9 @@ class RelinkListenOptions(TypedDict, total=False):
             Connections from proxies that have not sent their PROXY header yet may be as many as are
             free, and a tenth of this limit (at least 64) more. At least 1. Default: 10000.
         max_connections_per_address: Connections at once of one address (IPv6: of its /64) or one
-            local user; 0 allows all. When all connections are taken and an address or user that has
-            fewer than another asks for one, the least useful connection of the address or user that
-            has the most is ended. Default: all but an eighth of max_connections.
+            local user; 0 allows all. When all connections are taken and an address or user asks for
+            one that has at least two fewer than another, the least useful connection of the address
+            or user that has the most is ended. Default: all but an eighth of max_connections.
         accept_rate: Connections accepted in a second, all of which may come at once; 0 is off. One
             address or local user gets at most half of them. Connections that are turned away at
             once do not count. At least 1. Default: 1000.

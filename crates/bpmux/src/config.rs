@@ -52,7 +52,7 @@ ackline_core::options! {
             ping_after: Option<Duration> = None, time(), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
             /// How long a ping waits for its pong before the connection ends.
             pong_timeout: Option<Duration> = None, time(), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
-            /// Silence inside a chunk: the connection ends.
+            /// Silence inside a chunk after which the connection ends.
             chunk_receive_timeout: Option<Duration> = None, time(), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
         }
         groups {
@@ -145,9 +145,9 @@ ackline_core::options! {
     #[derive(Debug, Clone)]
     pub struct LinkOptions {
         options {
-            /// Bytes that wait on one sink before `send` waits; a single larger message is taken when nothing else waits.
-            /// Of messages as many as 64 go into it, at least 1,024. As much of requests and openings may wait on the
-            /// top-level.
+            /// Bytes that wait on one sink before `send` waits; a single larger message is taken when nothing else
+            /// waits. One message for each 64 of these bytes may wait, at least 1,024. Requests and openings together
+            /// have the same limits.
             send_bytes: usize = 256 << 10, bytes(1..=u64::MAX), CONNECT | LISTEN;
         }
         groups {

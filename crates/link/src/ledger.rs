@@ -5,9 +5,9 @@
 //! Senders that wait are served in fair [turns]: the one that has held the least memory lately is
 //! first. The links of one sender are served in order of arrival.
 //!
-//! A turn is whole: the first link waits until as many bytes are free as it may have at once, or the
-//! reserve, and until then no link behind it is granted any. If it took fewer, it would be reading, and
-//! not the first, when the others come free.
+//! A turn is whole: the first link waits for all bytes that it may have at once, or for the reserve, and no
+//! link behind it is granted bytes before. With fewer it would be reading, and no longer first, when the rest
+//! comes free.
 //!
 //! While no link waits, asking and settling cost the same for any number of links. While links
 //! wait, the next one is found by looking at one link of each sender that has its whole share,
@@ -30,7 +30,7 @@ pub(crate) const RESERVE_PART: u64 = 4;
 /// Half of the budget may be undecided.
 pub(crate) const UNDECIDED_PART: u64 = 2;
 
-/// A quarter may be held by links that have ended, before no other reads on.
+/// Part of the budget that ended links may hold before all other links stop reading.
 const DEPARTED_PART: u64 = 4;
 
 /// The most bytes that a link is granted at once while links wait, if it asks for fewer: enough for

@@ -13,8 +13,8 @@ ackline_core::options! {
             /// The largest part of the memory, and of the spool's budget, that one sender (an address, or the
             /// subject of a certificate) may have while there are other senders.
             max_sender_share: f64 = 0.5, fraction(), RECEIVE;
-            /// Bytes a second that a sender must send of a frame or window that holds memory, over the whole
-            /// of it and over each five seconds, while others wait for memory. A slower one is ended.
+            /// Lowest rate, in bytes a second, of a frame or window that holds memory, over all of it and over each
+            /// five seconds, while others wait for memory. A slower sender is ended.
             min_rate: u64 = 1_024, bytes(1..=u64::MAX), RECEIVE;
             /// Time that a sender may take for one whole frame or window while others wait for memory. Its
             /// bytes must also come evenly: in each five seconds as many as are due in them.

@@ -41,15 +41,15 @@ ackline_core::options! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct ReaderConfig {
         options {
-            /// Between keepalives (`2A 0`) while a window of version 2 waits; python-logstash-async gives up
+            /// Time between keepalives (`2A 0`) while a window of version 2 waits; python-logstash-async gives up
             /// after 5 s.
             keepalive: Option<Duration> = Some(Duration::from_secs(3)), time(), LISTEN | RECEIVE | URL | MACHINE;
             /// Silence after which a part of a v1 window is kept: only writers that slide one window for ever
             /// need it.
             tail_idle: Option<Duration> = None, time(), LISTEN | RECEIVE | URL | MACHINE;
-            /// Silence inside a frame or window: the connection ends.
+            /// Silence inside a frame or window after which the connection ends.
             stall_timeout: Option<Duration> = Some(Duration::from_secs(30)), time(), LISTEN | RECEIVE | URL | MACHINE;
-            /// Silence between windows: the connection is closed. Beats sends rarely on quiet hosts.
+            /// Silence between windows after which the connection is closed. Beats sends rarely on quiet hosts.
             idle_timeout: Option<Duration> = Some(Duration::from_secs(15 * 60)), time(), LISTEN | RECEIVE | URL | MACHINE;
             /// Silence of a new connection.
             first_byte_timeout: Option<Duration> = Some(Duration::from_secs(10)), time(), LISTEN | RECEIVE | MACHINE;
@@ -130,8 +130,8 @@ ackline_core::options! {
             max_in_flight: usize = 2, count(1..=u64::MAX), CONNECT | MACHINE;
             /// Events sent to a host and not acknowledged.
             max_in_flight_events: Option<u32> = None, count(1..=0xffff_ffff), CONNECT | MACHINE;
-            /// Their bytes, as plain frames with their headers; a window counts until its last event is
-            /// acknowledged.
+            /// Bytes sent to a host and not acknowledged, as plain frames with headers; a window counts until its
+            /// last event is acknowledged.
             max_in_flight_bytes: Option<u64> = None, bytes(1..=u64::MAX), CONNECT | MACHINE;
             /// Events in the first window: windows grow by half with each full one that is acknowledged, and
             /// shrink to half by a failure. libbeat begins at 10.
@@ -140,9 +140,9 @@ ackline_core::options! {
             max_window: u32 = 2_048, count(1..=0xffff_ffff), MACHINE;
             /// With `cumulative`: whether a number may also be a count of events, as go-lumber's server answers.
             accept_count_acks: bool = false, flag(), CONNECT | MACHINE;
-            /// Silence of a host that owes an acknowledgement: the connection ends.
+            /// Silence of a host that owes an acknowledgement, after which the connection ends.
             read_timeout: Option<Duration> = Some(Duration::from_secs(30)), time(), CONNECT | MACHINE;
-            /// Time without a growing acknowledgement: the connection ends.
+            /// Time without a growing acknowledgement after which the connection ends.
             progress_timeout: Option<Duration> = Some(Duration::from_secs(5 * 60)), time(), CONNECT | MACHINE;
         }
         fields {

@@ -30,7 +30,7 @@ ackline_core::options! {
             hello_timeout: Option<Duration> = None, time(), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
             /// Time for the answer to a goodbye; then the connection ends without it.
             goodbye_timeout: Option<Duration> = None, time(), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
-            /// Silence inside a message: the connection ends.
+            /// Silence inside a message after which the connection ends.
             message_receive_timeout: Option<Duration> = None, time(), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
         }
         groups {

@@ -8,7 +8,7 @@ use crate::Kind;
 pub(crate) enum Stop {
     /// The input must hold so many bytes first.
     More(usize),
-    /// No more bytes make it sound.
+    /// The message is invalid, with any further bytes.
     Wrong(Kind),
 }
 

@@ -100,9 +100,9 @@ ackline_core::options! {
             ping_after: Option<Duration> = Some(Duration::from_secs(11)), time(), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
             /// How long a ping waits for its pong before the connection ends.
             pong_timeout: Option<Duration> = Some(Duration::from_secs(7)), time(), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
-            /// Silence inside a packet: the connection ends.
+            /// Silence inside a packet after which the connection ends.
             packet_receive_timeout: Option<Duration> = Some(Duration::from_secs(30)), time(), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
-            /// Channels of a link at once that the peer sends on, open or closed and not yet answered.
+            /// Channels of the peer on a link at once: open ones, and closed ones not yet answered.
             max_channels: usize = 65_536, count(1..=0xffff_ffff), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
             /// Events that wait to be taken before no more input is read; the packet that reaches it still takes
             /// effect.
@@ -184,7 +184,7 @@ ackline_core::options! {
             orphan_after: Duration = Duration::from_secs(5 * 60), time(), LISTEN | RECEIVE | URL;
             /// Links at once, with and without a connection: above it new ones are refused.
             max_links: usize = 10_000, count(1..=0xffff_ffff), LISTEN | RECEIVE | URL;
-            /// Whether a link that was made with a certificate is its subject's: nobody else can go on with it then.
+            /// Whether a link made with a certificate belongs to its subject, so that nobody else can resume it.
             bind_identity: bool = true, flag(), LISTEN | RECEIVE | URL;
         }
     }

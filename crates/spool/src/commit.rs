@@ -72,7 +72,7 @@ struct PublishedMark {
     file: File,
     /// The contents that were written last.
     last: Mark,
-    /// Since when the file is behind the position.
+    /// Time since which the file is behind the position.
     behind_since: Option<Instant>,
 }
 
@@ -284,7 +284,7 @@ impl Committer {
         Work::Group(queue.waiting.take(self.settings.options.group_bytes))
     }
 
-    /// When work other than writing blocks is due.
+    /// Time at which work other than writing blocks is due.
     fn due(&self) -> Option<Instant> {
         let active = self.active.as_ref();
         let aged = active.map(|active| active.opened + self.settings.options.segment_age);
@@ -323,8 +323,7 @@ impl Committer {
             match self.check() {
                 Ok(()) => {}
                 Err(error @ SpoolError::Fenced { .. }) => return self.fail(&error, Vec::new()),
-                // The file in this place is not this writer's to change; the next group finds that
-                // out.
+                // The files here are not this writer's: it leaves them, and the next group fails.
                 Err(_) => return,
             }
             // The watched time advances without events.

@@ -21,9 +21,9 @@ ackline_core::options! {
             retain_committed: Duration = Duration::from_secs(24 * 3_600), time().or_zero(), RECEIVE;
             /// Age at which events go even if NOT committed: a choice to lose them.
             retain_max: Option<Duration> = None, time(), RECEIVE;
-            /// Write to NFS, SMB or FUSE too, which may lose data that they have acknowledged.
+            /// Whether the spool may be on NFS, SMB or FUSE, which may lose data that they have acknowledged.
             allow_unsafe_filesystem: bool = false, flag(), RECEIVE;
-            /// The group of the spool's files may use them too, and they may be another user's.
+            /// Whether the files' group may use the spool too, and another user may own it.
             group: bool = false, flag(), RECEIVE;
         }
         fields {

@@ -110,8 +110,8 @@ def receive(
     """Receives events, keeps them durably in a spool, then acknowledges them.
 
     Ends with 0 after SIGINT or SIGTERM when everything received was acknowledged; with 4, and the
-    number of windows left, when that was not so after --drain-timeout or at a second signal; with
-    74 when the disk failed; 2 for a wrong command line, 1 when it could not start.
+    number of windows left, if some are unacknowledged after --drain-timeout or at a second signal;
+    with 74 when the disk failed; 2 for a wrong command line, 1 when it could not start.
     """
     if (spool is None) != discard:
         fail("choose --spool DIR to keep events, or --discard to count without keeping", USAGE)

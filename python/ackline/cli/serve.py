@@ -51,9 +51,9 @@ def serve(
 ) -> None:
     """Serves bpmux, for tests of clients. It runs until SIGINT or SIGTERM.
 
-    Ends with 0 when all connections have ended in good order; with 4, and the number of others,
-    when some had not after --drain-timeout or at a second signal; 2 for a wrong command line, 1
-    when it could not start or no socket listens any more.
+    Ends with 0 when all connections have ended in good order; with 4, and their number, if some are
+    open after --drain-timeout or at a second signal; 2 for a wrong command line, 1 when it could
+    not start or no socket listens any more.
     """
     if not echo:
         fail("choose a service: --echo sends every message back", USAGE)

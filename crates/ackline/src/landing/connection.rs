@@ -254,8 +254,8 @@ impl<I: Ingest> Landing<I> {
         self.shared.open.remove(self.id);
     }
 
-    /// An operator is told of a fault at once; its connection may take a moment to end. A sender that comes
-    /// back at once is judged by it.
+    /// Reports the fault before the connection has ended, also to the judge of repeats: the sender may be back at
+    /// once.
     async fn tell(&self) {
         let end = self.link.fault().await;
         if let Some(member) = &self.member.0 {
@@ -443,7 +443,7 @@ impl<I: Ingest> Landing<I> {
         self.shared.report.abandoned(abandoned, events - acked);
     }
 
-    /// A sender that is not known by its peer's address stands beside its events.
+    /// Adds the sender to the block's attributes, unless the peer already identifies it.
     fn name_sender(&self, block: &mut Block) {
         let pairs = block
             .attributes

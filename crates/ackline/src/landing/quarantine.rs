@@ -18,7 +18,8 @@ use crate::ingest::{Aside, Ingest, Landable};
 
 /// Bytes that a block costs on disk beside its body, generously: Arrow's columns and an index entry.
 const OVERHEAD: u64 = 8 * 1024;
-/// Above the budget, which is kept here, so that the writer never stalls: one more block of any size.
+/// Room for one block of any size above the budget, so that the writer never stalls: this module keeps the
+/// budget.
 const SLACK: u64 = 64 << 20;
 /// Segments of the budget: each goes as a whole when it is too old.
 const SEGMENTS: u64 = 8;

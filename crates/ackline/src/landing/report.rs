@@ -168,7 +168,7 @@ impl Report {
         failure.1 = true;
     }
 
-    /// A connection ended: a line if its input was the reason, by `refusal` where that says more.
+    /// Reports a connection that ended because of its input; a given `refusal` replaces the violation.
     pub(super) fn ended<K: ErrorKind>(
         &self,
         (protocol, peer): (&str, &PeerInfo),
@@ -355,7 +355,7 @@ pub(super) enum Acked {
 }
 
 impl Shared {
-    /// A listening socket is broken. Without any, nobody can come in: that is not for a running process.
+    /// Counts a broken listening socket; without the last one the receiver gives up.
     pub(super) fn listener_failed(&self, error: &std::io::Error) {
         if self.sockets.listening.fetch_sub(1, Ordering::Relaxed) == 1 {
             let message = format!("no socket listens any more: {error}");

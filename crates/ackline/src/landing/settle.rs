@@ -61,7 +61,7 @@ impl<I: Ingest> LinkSettle<I> {
         self.share.as_ref()
     }
 
-    /// The token that settles these windows, of a block of so many bytes that is appended next.
+    /// Registers the next block to be appended; returns the token that settles its windows.
     pub(super) fn expect(
         &self,
         (events, bytes): (u64, u64),
@@ -116,8 +116,7 @@ impl<I: Ingest> LinkSettle<I> {
         })
     }
 
-    /// Takes the blocks of these tokens out. Blocks with an earlier one may wait for longer: they were
-    /// promised more.
+    /// Removes and returns the blocks of these tokens. Blocks with earlier tokens may stay: they wait for a commit.
     fn take(&self, tokens: &[u64]) -> Vec<Pending> {
         let mut pending = locked(&self.pending);
         let mut taken = Vec::with_capacity(tokens.len());

@@ -23,7 +23,7 @@ struct State {
     senders: HashMap<Arc<str>, Sender>,
     /// Links that wait for their sender's share.
     waiting: usize,
-    /// Senders above which those that are gone are looked through.
+    /// Number of senders above which departed ones are forgotten.
     sweep_above: usize,
 }
 
@@ -36,7 +36,7 @@ struct Sender {
     queued: u64,
     /// Bytes that are written.
     stored: u64,
-    /// The same by where they end in the spool, the oldest first; neighbours are counted together.
+    /// Runs of the written blocks, oldest first: the end position and bytes of each.
     parts: VecDeque<Part>,
 }
 
@@ -119,8 +119,8 @@ impl Share {
         true
     }
 
-    /// Waits, in the order of asking, until no more of this sender's blocks wait to be written than its turn
-    /// has, so that blocks of another go before. `None` where there is no other.
+    /// Waits, in order of arrival, for free places in this sender's queue, so that other senders' blocks go before.
+    /// `None` if there is no other sender.
     pub(super) async fn turn(&self, bytes: u64) -> Option<Turn> {
         let queue = {
             let state = locked(&self.shares.state);
@@ -227,8 +227,8 @@ const PARTS: u64 = 64;
 /// Of a sender that is gone, less than this part of a share does not count.
 const COUNTS_PART: u64 = 1_024;
 
-/// Where there are other senders, 4 MiB of one may wait to be written: blocks of another wait for no more of
-/// it.
+/// Places of a sender in the writer's queue beside other senders: 4 MiB, the most that another's block waits
+/// for.
 const PLACES: u32 = 1_024;
 const PLACE_BYTES: u64 = 4_096;
 

@@ -13,13 +13,13 @@ use super::operator::ConsumerLag;
 pub struct ReceiverStats {
     /// Connections open now.
     pub connections: u64,
-    /// What was received, whatever became of it.
+    /// Windows and events received, of any outcome.
     #[serde(flatten)]
     pub received: ReceivedStats,
-    /// What was acknowledged, or could not be.
+    /// Events acknowledged, and durable ones that could not be.
     #[serde(flatten)]
     pub acked: AckedStats,
-    /// The spool, and what waits for its consumers.
+    /// The spool, and the events that wait for its consumers.
     #[serde(flatten)]
     pub spool: SpoolStats,
     /// Connections that were not served.
@@ -29,8 +29,8 @@ pub struct ReceiverStats {
     pub state: &'static str,
     /// Bytes charged to the memory budget.
     pub memory_bytes: u64,
-    /// Why reading stands still now: `memory`, `budget`, `disk_full`, or `sender_share` for senders that have their
-    /// share of the spool.
+    /// Reason for which reading waits: `memory`, `budget`, `disk_full`, `descriptors`, or `sender_share` for senders
+    /// that have their share of the spool.
     pub paused: Option<&'static str>,
 }
 
@@ -98,8 +98,8 @@ pub struct SpoolStats {
     pub commits: CommitStats,
     /// The spool's consumers, as of the last look a second ago at the most.
     pub consumers: Vec<ConsumerLag>,
-    /// Seconds since the first kept event was received that some consumer has not committed (without
-    /// consumers: the first one that is kept), 0 when there is none; `None` without a spool.
+    /// Seconds since the receipt of the first kept event that some consumer has not committed (without consumers: of
+    /// the first kept event); 0 if there is none; `None` without a spool.
     pub oldest_uncommitted_age_s: Option<f64>,
 }
 

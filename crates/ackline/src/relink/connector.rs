@@ -166,8 +166,7 @@ impl Connector {
         }
     }
 
-    /// The first transport of a new link, or here of an `old` one: one attempt, or as many as there is time
-    /// for.
+    /// The first transport of a new link, or of the `old` one: one attempt, or attempts until `timeout`.
     pub(super) async fn first(&self, old: Option<LinkKey>) -> Result<Dialled, Failed> {
         let Some(limit) = self.options.timeout else {
             return self.dial(old).await;
@@ -229,8 +228,8 @@ impl Connector {
             if failures.count(violation(&end), has_worked) {
                 return lose(&link, "it failed in the same way at three resumes in a row");
             }
-            // One that ends soon with nothing done is no reason to hurry: the listener may refuse the very
-            // messages that are sent again.
+            // After a short transport without progress the next attempt waits: the listener may refuse the messages
+            // that are sent again.
             if progress(&link) != before.1 || begin.elapsed() >= LASTING {
                 backoff.reset();
                 (idle, wait) = (0, Duration::ZERO);

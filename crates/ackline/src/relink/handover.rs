@@ -204,7 +204,7 @@ const WRONG_STATE: UsageError = UsageError::new(
 );
 const OTHER_ENDPOINT: UsageError = UsageError::new(
     "other_endpoint",
-    "the state is of a link to another endpoint, or its channel id sizes or transactions are others",
+    "the state is of a link with another endpoint, channel id sizes or transactions",
 );
 const NOT_CONNECTOR: UsageError = UsageError::new(
     "not_connector",

@@ -201,7 +201,7 @@ impl Sites {
                 code = "relink.state_unused",
                 dir = %shown,
                 endpoints,
-                "links are kept there that nothing here serves or connects to: their peers get new ones"
+                "no URL of this receiver uses the links in this directory: their peers get new ones"
             );
         }
         Ok(())

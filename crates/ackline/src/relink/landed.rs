@@ -7,10 +7,10 @@
 //! ```
 //!
 //! At a start each link's journal is brought up to the messages of it that the spool holds
-//! ([`found`](super::found)), so that a message that was kept and not acknowledged is not asked for again.
-//! For that the blocks from the last *settled* position on are looked at, which stands in `settled`:
-//! everything below it is in the journals. A channel that is closed and used again counts from 0 anew; the
-//! journal holds the position where its last life ends in the spool.
+//! ([`found`](super::found)), so that a message that was kept and not acknowledged is not asked for again. It
+//! reads the blocks from the *settled* position on, which the file `settled` holds: everything below is in
+//! the journals. A channel that is closed and used again counts from 0 anew; the journal holds the position
+//! where its last life ends in the spool.
 
 use std::fs;
 use std::path::{Path, PathBuf};

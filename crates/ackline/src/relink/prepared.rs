@@ -7,8 +7,9 @@
 //!                               └── one is not: none is committed
 //! ```
 //!
-//! Each transaction has a link of its own, so that each is committed by itself: between the first and the last
-//! commit a crash can leave some committed and others not. Every obstacle that can be known before is known before.
+//! Each transaction has a link of its own, so that each is committed by itself: between the first and the
+//! last commit a crash can leave some committed and others not. Every obstacle that can be found before the
+//! first commit is found by then.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,8 +29,8 @@ pub enum Fate {
     Committed,
     /// The receiver answered that it has not processed them all; with its reason, if it told one.
     Refused(Option<Reason>),
-    /// It was not committed, and never will be: its messages are not seen by anybody. With the reason, for
-    /// one that could not be gone on with.
+    /// It is not committed, and never will be: nobody sees its messages. The error is that of a link that could not
+    /// be adopted.
     Dropped(Option<Error>),
     /// The commit left, or may have left, and its outcome is not known.
     Unknown(Error),

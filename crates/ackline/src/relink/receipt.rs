@@ -128,7 +128,7 @@ impl Receipt {
 }
 
 impl Receipts {
-    /// Those of so many messages, of which this is the last one's.
+    /// The receipts of `count` messages; `last` is the last one's.
     pub(super) const fn new(last: Option<Receipt>, count: usize) -> Self {
         Self { last, count }
     }

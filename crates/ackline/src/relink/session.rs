@@ -182,7 +182,7 @@ impl Session {
         Ok(result)
     }
 
-    /// Own messages of a channel have come so far.
+    /// Notes the stage that own messages of a channel have reached.
     pub(super) fn reach(&mut self, channel: &ChannelId, stage: Stage, through: Sequence) {
         self.sent.reach(channel, stage, through);
     }

@@ -6,10 +6,10 @@
 //!                     committed           uncommitted
 //! ```
 //!
-//! It decides that a message above the limit of its link, or of all links, is not kept, nor is any behind it
-//! on its channel before they are decided; the transaction that it belongs to cannot be committed any more,
-//! and others can. Its sender is told so by the answer to its commit, and at once if it asked for hints. It
-//! does not decide which messages are consumed, and when.
+//! It keeps no message above the limit of its link or of all links, and none behind it on its channel until
+//! they are decided. The transaction of such a message cannot be committed; others can. Its sender is told so
+//! by the answer to its commit, and at once if it asked for hints. It does not decide which messages are
+//! consumed, and when.
 
 use std::collections::{HashMap, VecDeque};
 

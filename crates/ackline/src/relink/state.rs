@@ -62,7 +62,7 @@ pub(crate) struct Journal {
     carried: Carried,
     /// The spool that its messages are landed in.
     landing: Option<Arc<dyn Landing>>,
-    /// Below which position of the spool the messages of a peer's channel are those of a life that has ended.
+    /// End positions in the spool, by the peer's channel: messages below belong to an ended life.
     ends: BTreeMap<ChannelId, u64>,
 }
 
@@ -304,8 +304,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Twice as long as after the last rewriting; or, if no message has to be kept, as the last time when that
-    /// was so.
+    /// Whether the file is twice as long as after the last rewriting or, if `idle`, the last idle one.
     fn is_long(&self, idle: bool) -> bool {
         let before = if idle {
             self.idle_bytes

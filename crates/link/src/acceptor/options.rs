@@ -23,9 +23,9 @@ ackline_core::options! {
             /// that have not sent their PROXY header yet may be as many as are free, and a tenth of this
             /// limit (at least 64) more.
             max_connections: usize = 10_000, count(1..=u64::MAX), LISTEN | RECEIVE;
-            /// Connections at once of one address (IPv6: of its /64) or one local user; 0 allows all. When
-            /// all connections are taken and an address or user that has fewer than another asks for one, the
-            /// least useful connection of the address or user that has the most is ended.
+            /// Connections at once of one address (IPv6: of its /64) or one local user; 0 allows all. When all
+            /// connections are taken and an address or user asks for one that has at least two fewer than another,
+            /// the least useful connection of the address or user that has the most is ended.
             max_connections_per_address: PerAddress = PerAddress::Most, count(0..=u64::MAX), LISTEN | RECEIVE;
             /// Connections accepted in a second, all of which may come at once; 0 is off. One address or
             /// local user gets at most half of them. Connections that are turned away at once do not count.

@@ -112,9 +112,8 @@ fn product(nanoseconds: u64, bytes: u64) -> Virtual {
     Virtual::from(nanoseconds).wrapping_mul(Virtual::from(bytes))
 }
 
-/// The part of its share, one of so many, that a sender may hold for ever without being late. With
-/// 32, sixteen hostile addresses make a good sender wait for three sets of them, in the test of the
-/// ledger; with 64, for one.
+/// Divisor of a sender's share: that part it may hold for ever without being late. In the ledger's test of
+/// sixteen hostile addresses a good sender waits for three sets with 32, for one with 64.
 pub(super) const PARTS: u64 = 64;
 
 const SECOND: u64 = 1_000_000_000;

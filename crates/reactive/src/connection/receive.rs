@@ -215,8 +215,8 @@ impl Connection {
         Ok(())
     }
 
-    /// The peer requests elements: 0 of them ends the stream with an error (R-RS-V7), and a stream that has ended knows
-    /// nothing of a request that crossed its end (R-RS-15).
+    /// The peer requests elements: 0 of them ends the stream with an error (R-RS-V7), and a request that crossed the
+    /// stream's end is ignored (R-RS-15).
     fn peer_requests(&mut self, subscriber: u64, demand: u64) {
         if demand == 0 {
             if let Some(is_accepted) = self.publications.refuse(subscriber) {

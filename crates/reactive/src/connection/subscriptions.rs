@@ -176,7 +176,7 @@ impl Subscriptions {
         Some(one)
     }
 
-    /// Whether a subscription of this id was accepted just now; that of a cancelled one is noted. A second time is a
+    /// Notes the acceptance of a subscription. Returns whether it was not cancelled; a second acceptance is a
     /// violation (R-RS-V4).
     pub(super) fn subscribed(&mut self, subscriber: u64, element_size: u64) -> Result<bool, Kind> {
         let subject = Subject::Own(subscriber);

@@ -17,11 +17,10 @@ ackline_core::options! {
             batch_events: u32 = 2_048, count(1..=0xffff_ffff), CONNECT;
             /// Bytes in a window, before compression; a larger event goes alone.
             batch_bytes: u64 = 4 << 20, bytes(1..=u64::MAX), CONNECT;
-            /// Events that may be accepted and not yet acknowledged, over all hosts. A batch counts until all
-            /// of it is acknowledged. Off is as many as all hosts may have in flight, and one window for each
-            /// host.
+            /// Events that may be accepted and not yet acknowledged, over all hosts. A batch counts until all of it
+            /// is acknowledged. Off: the events that all hosts may have in flight, and one window for each host.
             buffer_events: Option<u64> = Some(65_536), count(1..=u64::MAX), CONNECT;
-            /// Bytes of these events. Off is enough for as many windows, counted with 16 MiB each at least.
+            /// Bytes of the events in buffer_events. Off: enough for its windows, of 16 MiB each at least.
             buffer_bytes: Option<u64> = Some(64 << 20), bytes(1..=u64::MAX), CONNECT;
             /// Number events on and on instead of from 1 in each window.
             cumulative: bool = false, flag(), CONNECT;
