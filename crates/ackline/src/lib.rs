@@ -14,8 +14,8 @@
 //! |---|---|---|
 //! | `bpmux` | [`bpmux`]: requests, sinks, streams and duplexes | 40 |
 //! | `lumberjack` | [`lumberjack`]: the listener and the sender | 47 |
-//! | `relink` | [`relink`]: links, also those that are kept on disk, whose directory [`spool`] locks | 93 |
-//! | `spool` | [`Receiver`]: lands arriving events in a spool; its options name every protocol, so it has all three | 102 |
+//! | `relink` | [`relink`]: links, also those that are kept on disk, whose directory [`spool`] locks | 95 |
+//! | `spool` | [`Receiver`]: lands arriving events in a spool; its options name every protocol, so it has all three | 106 |
 //! | `tls` | `+tls` URLs, which without it are an error that names the feature | 49 more beside `bpmux`, 39 beside `spool` |
 //!
 //! `.ci/features` compiles and counts the sets that make sense.
