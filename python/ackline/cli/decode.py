@@ -45,7 +45,8 @@ def decode(  # noqa: PLR0913, PLR0917 (an argument for each option)
     sender: Annotated[
         str | None,
         typer.Option(
-            help="The bytes' sender: connector or listener, writer or reader. [default: the first]"
+            help="The bytes' sender: writer or reader, connector or listener, client or server. "
+            "[default: the first]"
         ),
     ] = None,
     handshake: Annotated[  # noqa: FBT002 (a flag)
