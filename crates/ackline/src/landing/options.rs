@@ -89,8 +89,8 @@ ackline_core::options! {
             /// When to acknowledge: durable (on this disk), or committed=NAME (when the query with that consumer has
             /// committed; keepalives until then).
             ack: Ack = Ack::Durable, ACK, RECEIVE;
-            /// What to do with senders of version 1, which has no keepalive, under --ack committed=NAME:
-            /// refuse their connections, or acknowledge once their events are durable.
+            /// Treatment of senders of version 1, which has no keepalive, under --ack committed=NAME: refuse
+            /// their connections, or acknowledge once their events are durable.
             v1_ack: V1Ack = V1Ack::Refuse, word::<V1Ack>(), RECEIVE;
             /// Bytes of unacknowledged input in memory, over all connections.
             memory: u64 = 256 << 20, bytes(Budget::LEAST..=u64::MAX), RECEIVE;

@@ -73,7 +73,9 @@ impl Unfinished {
 
     fn end_tail(&mut self) {
         if !self.tail.is_empty() {
-            self.pieces.push(std::mem::take(&mut self.tail).freeze());
+            // A copy holds no more than its bytes.
+            self.pieces.push(Bytes::copy_from_slice(&self.tail));
+            self.tail = BytesMut::new();
         }
     }
 }
@@ -257,8 +259,9 @@ impl Subscriptions {
         };
         let before = unfinished.held();
         unfinished.push(data);
-        let more = unfinished.held().saturating_sub(before);
-        self.held = self.held.saturating_add(more);
+        // The end of a run of small parts frees what it did not fill.
+        let others = self.held.saturating_sub(before);
+        self.held = others.saturating_add(unfinished.held());
         limits.unfinished(self.held)?;
         Ok(())
     }

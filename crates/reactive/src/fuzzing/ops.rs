@@ -21,7 +21,7 @@ pub(super) fn ops(now: Instant, data: &[u8]) {
 /// A stream: its subscriber's end, its id, and how many streams had this id before.
 type Key = (usize, u64, u32);
 
-/// What both ends know of a stream.
+/// A stream, as both ends know it.
 #[derive(Debug, Default)]
 struct Stream {
     /// Elements that the publisher was granted.

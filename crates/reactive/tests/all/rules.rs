@@ -283,3 +283,24 @@ fn small_parts_are_put_together_up_to_the_limit_of_an_element() {
     };
     assert_eq!((element.bytes(), element.len()), (100_000, 1));
 }
+
+#[test]
+fn small_and_large_parts_in_turn_leave_nothing_charged() {
+    let mut end = established(Role::Client);
+    end.subscribe("p", 1, UNBOUNDED).unwrap();
+    take(&mut end, &[6, 1, 0]);
+    events(&mut end);
+    let large = [&[11, 1, 0, 0x80, 0x20][..], &[7; 4_096]].concat();
+    for _ in 0..3 {
+        let small = [&[11, 1, 0, 100][..], &[7; 100]].concat();
+        for _ in 0..330 {
+            assert_eq!(take(&mut end, &small), None);
+        }
+        assert_eq!(take(&mut end, &large), None);
+        let held = end.coming_bytes();
+        assert!((33_000 + 4_096..40_000).contains(&held), "{held}");
+        assert_eq!(take(&mut end, &[12, 1, 0, 0]), None);
+        events(&mut end);
+        assert_eq!((end.coming_bytes(), end.held_bytes()), (0, 0));
+    }
+}
