@@ -7,7 +7,7 @@ use ackline_core::described::{
     Role, Schema, Shape, Vocabulary,
 };
 use ackline_core::options::{Options as _, Uses};
-use ackline_core::{LimitHit, Payload, Value};
+use ackline_core::{Payload, Value};
 
 use crate::chunk::{Head, Inspector, PayloadRole, encode};
 use crate::{Config, Connection, CreditPolicy, EntityKind, Event, Kind, Limits, Target};
@@ -173,10 +173,7 @@ impl Described for Description {
         Ok(Box::new(Inspecting {
             inspector: Inspector::new(limits),
             told: |kind| match kind {
-                Kind::Limit(hit) => Kind::Limit(LimitHit {
-                    option: "--max-frame-bytes",
-                    ..hit
-                }),
+                Kind::Limit(hit) => Kind::Limit(hit.in_a_capture()),
                 other => other,
             },
         }))

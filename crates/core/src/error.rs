@@ -13,6 +13,17 @@ pub struct LimitHit {
     pub option: &'static str,
 }
 
+impl LimitHit {
+    /// The same in a capture, where one option limits all that is measured in bytes.
+    #[must_use]
+    pub const fn in_a_capture(self) -> Self {
+        Self {
+            option: "--max-frame-bytes",
+            ..self
+        }
+    }
+}
+
 /// A protocol's own enum of violations.
 pub trait ErrorKind: std::error::Error + Clone + Eq + Debug + Send + Sync + 'static {
     /// A stable name such as `lumberjack.overrun`.

@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use crate::frame::{self, Frame, From};
 use crate::{
-    Event, Expander, Inspector, Kind, Limits, OutRecord, Over, Reader, ReaderConfig, Record,
+    Event, Expander, Inspector, Kind, Limits, OutRecord, Reader, ReaderConfig, Record,
     SequenceMode, Version, Window, Writer, WriterConfig, WriterEvent,
 };
 
@@ -197,14 +197,10 @@ impl Described for Description {
 
 /// A capture has one limit for all that is measured in bytes.
 fn told(kind: Kind) -> Kind {
-    let ours = |over| Over {
-        option: "--max-frame-bytes",
-        ..over
-    };
     match kind {
-        Kind::FrameTooLarge(over) => Kind::FrameTooLarge(ours(over)),
-        Kind::FieldTooLarge(over) => Kind::FieldTooLarge(ours(over)),
-        Kind::InflatedTooLarge(over) => Kind::InflatedTooLarge(ours(over)),
+        Kind::FrameTooLarge(over) => Kind::FrameTooLarge(over.in_a_capture()),
+        Kind::FieldTooLarge(over) => Kind::FieldTooLarge(over.in_a_capture()),
+        Kind::InflatedTooLarge(over) => Kind::InflatedTooLarge(over.in_a_capture()),
         other => other,
     }
 }

@@ -4,12 +4,12 @@
 use bytes::{Bytes, BytesMut};
 use flate2::{Decompress, Status};
 
-use crate::error::Over;
 use crate::inflate::{AtOnce, Tries};
 use crate::record::inflate_step;
 use crate::walker::{Head, Walked, Walker, wide};
 use crate::wire::{From, HEADER, Version};
 use crate::{Kind, Limits};
+use ackline_core::LimitHit;
 
 /// A zlib stream that is read through the scratch buffer. It allocates with the first piece.
 #[derive(Debug, Default)]
@@ -51,7 +51,7 @@ impl Inflate {
             self.made = self.made.saturating_add(made);
             self.filled = made;
             if self.made > limit {
-                return Err(Kind::InflatedTooLarge(Over {
+                return Err(Kind::InflatedTooLarge(LimitHit {
                     value: wide(self.made),
                     limit: wide(limit),
                     option: "--max-inflated-bytes",

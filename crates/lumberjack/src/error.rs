@@ -2,17 +2,6 @@
 
 use ackline_core::{ErrorKind, LimitHit};
 
-/// A limit that the peer exceeded: the value, the limit, and the option that changes it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Over {
-    /// The announced or sent value.
-    pub value: u64,
-    /// The allowed value, inclusive.
-    pub limit: u64,
-    /// The command line option that changes the limit.
-    pub option: &'static str,
-}
-
 /// A violation of the protocol, of a limit or of a deadline.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -28,20 +17,20 @@ pub enum Kind {
     WrongDirection(u8),
     /// A window announces more events than allowed.
     #[error("a window of {} events is above {} ({})", .0.value, .0.limit, .0.option)]
-    WindowTooLarge(Over),
+    WindowTooLarge(LimitHit),
     /// A JSON, data or compressed frame is longer than allowed.
     #[error("a frame of {} bytes is above {} ({})", .0.value, .0.limit, .0.option)]
-    FrameTooLarge(Over),
+    FrameTooLarge(LimitHit),
     /// A data frame announces more pairs than allowed.
     #[error("a data frame of {} pairs is above {} ({})", .0.value, .0.limit, .0.option)]
-    TooManyPairs(Over),
+    TooManyPairs(LimitHit),
     /// A key or a value is longer than allowed.
     #[error("a key or value of {} bytes is above {} ({})", .0.value, .0.limit, .0.option)]
-    FieldTooLarge(Over),
+    FieldTooLarge(LimitHit),
     /// An envelope inflates to more than allowed; `value` is the number of bytes when it was
     /// stopped.
     #[error("an envelope inflates to at least {} bytes, above {} ({})", .0.value, .0.limit, .0.option)]
-    InflatedTooLarge(Over),
+    InflatedTooLarge(LimitHit),
     /// Several windows share an envelope, so that it is kept inflated, and that is more than 64 times its bytes and
     /// 64 KiB.
     #[error(
@@ -55,7 +44,7 @@ pub enum Kind {
     },
     /// The frames of one window are together larger than allowed.
     #[error("a window of at least {} bytes is above {} ({})", .0.value, .0.limit, .0.option)]
-    WindowBytesTooLarge(Over),
+    WindowBytesTooLarge(LimitHit),
     /// A JSON frame of length 0.
     #[error("a JSON frame of length 0")]
     EmptyJson,
@@ -134,11 +123,7 @@ impl ErrorKind for Kind {
             | Self::TooManyPairs(over)
             | Self::FieldTooLarge(over)
             | Self::InflatedTooLarge(over)
-            | Self::WindowBytesTooLarge(over) => Some(LimitHit {
-                value: over.value,
-                limit: over.limit,
-                option: over.option,
-            }),
+            | Self::WindowBytesTooLarge(over) => Some(*over),
             _ => None,
         }
     }

@@ -41,7 +41,7 @@ mod writer;
 
 pub use config::{NoWindow, OnInvalid, ReaderConfig, SequenceMode, WriterConfig};
 pub use describe::Description;
-pub use error::{Kind, Over};
+pub use error::Kind;
 pub use inspect::Inspector;
 pub use limits::Limits;
 pub use out::OutRecord;

@@ -23,7 +23,6 @@ use ackline_core::{EVENTS_PER_CALL, INFLATED_PER_CALL, Need, ProtocolError, Usag
 use bytes::{Buf, BytesMut};
 
 use crate::envelope::{Envelope, Inflate};
-use crate::error::Over;
 use crate::inflate::Tries;
 use crate::partial::Partial;
 use crate::pending::{Pending, Waiting};
@@ -31,6 +30,7 @@ use crate::timing::Timing;
 use crate::walker::{Head, Walked, Walker, wide};
 use crate::wire::{ACK, From, HEADER};
 use crate::{Invalid, Kind, NoWindow, ReaderConfig, Version, Window};
+use ackline_core::LimitHit;
 use aside::Aside;
 
 /// The events of a [`Reader`].
@@ -404,7 +404,7 @@ impl Reader {
         if value <= limit {
             return Ok(());
         }
-        Err(Kind::WindowBytesTooLarge(Over {
+        Err(Kind::WindowBytesTooLarge(LimitHit {
             value: wide(value),
             limit: wide(limit),
             option: "--max-window-bytes",

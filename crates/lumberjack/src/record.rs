@@ -6,9 +6,9 @@ use ackline_core::Reader as Cursor;
 use flate2::{Decompress, FlushDecompress, Status};
 
 use crate::Kind;
-use crate::error::Over;
 use crate::inflate::{AtOnce, ROOM, at_once};
 use crate::wire::{COMPRESSED, DATA, HEADER, JSON, Version, WINDOW};
+use ackline_core::LimitHit;
 
 /// One event.
 #[derive(Debug, Clone)]
@@ -175,9 +175,9 @@ impl Expander {
 
 impl Expander {
     /// A frame that exceeds the bytes that may be held of it.
-    fn over(&self, filled: usize) -> Over {
+    fn over(&self, filled: usize) -> LimitHit {
         let number = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
-        Over {
+        LimitHit {
             value: number(filled).saturating_add(1),
             limit: number(self.most_bytes),
             option: "--memory",

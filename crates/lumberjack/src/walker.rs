@@ -3,9 +3,9 @@
 //! The walker keeps its position inside a frame, so that no byte is read twice. It keeps no
 //! payload: the caller has the bytes.
 
-use crate::error::Over;
 use crate::wire::{ACK, COMPRESSED, DATA, From, HEADER, JSON, RECORD_HEADER, Version, WINDOW};
 use crate::{Kind, Limits};
+use ackline_core::LimitHit;
 
 /// The fields of a frame's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -340,19 +340,19 @@ fn json_len(number: u32, limits: &Limits) -> Result<usize, Kind> {
     length(number, limits.max_json_bytes, "--max-json-bytes").map_err(Kind::FrameTooLarge)
 }
 
-fn length(number: u32, limit: usize, option: &'static str) -> Result<usize, Over> {
+fn length(number: u32, limit: usize, option: &'static str) -> Result<usize, LimitHit> {
     check(number.into(), wide(limit), option)?;
     // A length that does not fit into memory is above any limit.
-    usize::try_from(number).map_err(|_| Over {
+    usize::try_from(number).map_err(|_| LimitHit {
         value: number.into(),
         limit: wide(limit),
         option,
     })
 }
 
-pub(crate) const fn check(value: u64, limit: u64, option: &'static str) -> Result<(), Over> {
+pub(crate) const fn check(value: u64, limit: u64, option: &'static str) -> Result<(), LimitHit> {
     if value > limit {
-        return Err(Over {
+        return Err(LimitHit {
             value,
             limit,
             option,

@@ -3,12 +3,12 @@
 
 use std::time::Instant;
 
+use ackline_core::Value;
 use ackline_core::described::{
     Args, Decoder, Described, Driven, Event as Told, Field, Inspecting, Machine, Misuse, OptionSet,
     Role as DescribedRole, Schema, Shape, Vocabulary, side,
 };
 use ackline_core::options::{Options as _, Uses};
-use ackline_core::{LimitHit, Value};
 use bytes::Bytes;
 
 use crate::message::{self, ExtensionMessage, FieldKind, Inspector, Message, put};
@@ -232,10 +232,7 @@ impl Described for Description {
             inspector,
             // A capture has one limit for everything.
             told: |kind| match kind {
-                Kind::Limit(hit) => Kind::Limit(LimitHit {
-                    option: "--max-frame-bytes",
-                    ..hit
-                }),
+                Kind::Limit(hit) => Kind::Limit(hit.in_a_capture()),
                 other => other,
             },
         }))

@@ -11,7 +11,7 @@ use ackline_core::described::{
     Args, Decoder, Described, Field, Inspecting, Machine, Misuse, OptionSet, Role as RoleOf,
     Schema, Shape, side,
 };
-use ackline_core::{LimitHit, Sequence, Value};
+use ackline_core::{Sequence, Value};
 
 use ackline_core::options::{Options as _, Uses};
 
@@ -254,10 +254,7 @@ impl Described for Description {
 /// A capture has one limit for all that is measured in bytes.
 fn told(kind: Kind) -> Kind {
     match kind {
-        Kind::Limit(hit) => Kind::Limit(LimitHit {
-            option: "--max-frame-bytes",
-            ..hit
-        }),
+        Kind::Limit(hit) => Kind::Limit(hit.in_a_capture()),
         other => other,
     }
 }
