@@ -498,7 +498,7 @@ pub(super) fn look(world: &World, story: &str, control: &Control) -> BTreeMap<St
         let first = spool
             .first_kept()
             .unwrap_or_else(|error| panic!("{story}: {error}"));
-        let seen = look_once(&spool, first, || world.lock().history.has_faulted);
+        let seen = look_once(&spool, first, world);
         let after = spool.first_kept().unwrap();
         let seen = match seen {
             // Retention continued meanwhile.
@@ -546,12 +546,7 @@ struct Seen {
     marks: BTreeMap<String, u64>,
 }
 
-/// `has_faulted` is asked after the reading: a fault may come meanwhile.
-fn look_once(
-    spool: &Spool,
-    first: u64,
-    has_faulted: impl FnOnce() -> bool,
-) -> Result<Seen, String> {
+fn look_once(spool: &Spool, first: u64, world: &World) -> Result<Seen, String> {
     let failed = |error: SpoolError| error.to_string();
     let marks = spool.consumers().map_err(failed)?;
     let durable = spool.durable().map_err(failed)?;
@@ -588,7 +583,8 @@ fn look_once(
     }
     let report = spool.verify(&mut |_, _| {}).map_err(failed)?;
     let mut problems = report.problems;
-    if has_faulted() {
+    // Asked after the reading: a fault may come meanwhile.
+    if world.lock().history.has_faulted {
         // A sync that fails may damage entries that were durable: their groups are read by their seals.
         problems.retain(|text| !text.contains("are read by their seals"));
     }
