@@ -4,6 +4,8 @@
 * `ackline.relink` and `ackline.aio.relink`: links that survive their connections, likewise.
 * `ackline.bpmux` and `ackline.aio.bpmux`: requests and streams over one
   connection.
+* `ackline.reactive` and `ackline.aio.reactive`: publishers and subscribers with demand over one
+  connection.
 * `ackline.Receiver`: listens, keeps received events in a spool, acknowledges durable ones.
 * `ackline.Spool`: reads the events that a receiver kept, as Arrow.
 * `ackline.spark`: the same as a Spark data source (extra ``spark``).
@@ -22,16 +24,18 @@ from ackline.exceptions import (
     RequestClosed,
     SpoolError,
     StateError,
+    StreamFailed,
     TransportError,
     UsageError,
 )
-from ackline.projection import Projection
+from ackline.projection import Elements, Projection
 from ackline.receiver import Receiver
 from ackline.spool import Consumer, Events, Lease, Slice, Spool
 
 __all__ = [
     "AcklineError",
     "Consumer",
+    "Elements",
     "Events",
     "ForkError",
     "Lease",
@@ -47,6 +51,7 @@ __all__ = [
     "Spool",
     "SpoolError",
     "StateError",
+    "StreamFailed",
     "TransportError",
     "UsageError",
     "__version__",

@@ -1,44 +1,14 @@
 """The threads of bpmux's `serve`: each takes an arrival, handles it, and takes the next one."""
 
 import threading
-from collections.abc import Callable, Iterable
 from itertools import count
-from typing import TypeVar
 
 from ackline._bpmux import ConnectionBase, abandoned_beside
 from ackline._bpmux_handlers import Handlers
 from ackline._bpmux_handles import incoming
 from ackline.exceptions import LinkClosed
 
-__all__ = ["Serving", "serve_each"]
-
-_Connection = TypeVar("_Connection", bound=ConnectionBase)
-
-
-def serve_each(connections: Iterable[_Connection], handle: Callable[[_Connection], object]) -> None:
-    """Handles each connection in a thread; returns when no more come and all threads have ended.
-
-    An exception, such as a `KeyboardInterrupt`, aborts the connections and is raised at once.
-    """
-    alive: dict[_Connection, threading.Thread] = {}
-
-    def run(connection: _Connection) -> None:
-        try:
-            handle(connection)
-        finally:
-            alive.pop(connection)
-
-    try:
-        for connection in connections:
-            thread = threading.Thread(target=run, args=[connection], name="ackline-serve")
-            alive[connection] = thread
-            thread.start()
-        for thread in list(alive.values()):
-            thread.join()
-    except BaseException:
-        for connection in list(alive):
-            connection.abort()
-        raise
+__all__ = ["Serving"]
 
 
 class Serving:

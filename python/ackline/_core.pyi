@@ -59,6 +59,7 @@ __all__ = [
     "LumberjackWindow",
     "Machine",
     "PendingOp",
+    "ReactiveRows",
     "Receiver",
     "RelinkBatch",
     "RelinkConnecting",
@@ -161,6 +162,29 @@ class LumberjackSink:
         """Waits until all is acknowledged; returns (rows, possible repeats, reconnects)."""
     def abort(self) -> None:
         """Ends the connections now."""
+
+@final
+class ReactiveRows:
+    """The sender of a task of the Spark sink: rows published to a subscriber that listens.
+
+    Args:
+        url: The subscriber, with the publisher that it subscribes to.
+        options: `timeout` (seconds in which a connection must be made, and without progress after
+            which it gives up), and any of `goodbye` (a further reason of the subscriber's goodbye
+            that acknowledges the rows), `ca`, `cert`, `key`, `server_name`, `token_file`, `raw`,
+            `keep_nulls`, `stamp` (query, batch, partition) and `partition`, which errors name.
+    """
+
+    def __new__(cls, url: str, options: Mapping[str, Any]) -> Self: ...
+    @staticmethod
+    def check(url: str, options: Mapping[str, Any], schema: object) -> None:
+        """Raises the error of a sink for rows of this Arrow schema, without a connection."""
+    def write(self, batch: object) -> None:
+        """Publishes the rows of a record batch; connects with the first; waits for demand."""
+    def finish(self) -> int:
+        """Completes the stream, waits for the goodbye behind it; returns the count."""
+    def abort(self) -> None:
+        """Ends the connection now."""
 
 @final
 class RelinkSink:
@@ -483,6 +507,14 @@ class Projection:
         corrupt_record: str,
         case_sensitive: bool,
     ) -> Projection: ...
+    @staticmethod
+    def of_elements(
+        element: str, schema: bytes | None, *, mode: str, corrupt_record: str
+    ) -> Projection:
+        """Columns that are filled from elements of a fixed size; None is all of them."""
+    @staticmethod
+    def element_fields(element: str) -> list[tuple[str, str]]:
+        """The columns of a description of elements, and their types in Spark."""
     @property
     def columns(self) -> list[str]:
         """The columns of an event that are read for it."""

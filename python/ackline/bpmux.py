@@ -49,9 +49,10 @@ from ackline._bpmux_handles import (
 )
 from ackline._bpmux_options import BpmuxConnectOptions as ConnectOptions
 from ackline._bpmux_options import BpmuxListenOptions as ListenOptions
-from ackline._bpmux_serving import Serving, serve_each
+from ackline._bpmux_serving import Serving
 from ackline._deadline import deadline_in, left_until
 from ackline._payloads import Buffer
+from ackline._serving import serve_each
 from ackline._table import known, signed
 from ackline.exceptions import AcklineError, LinkClosed, LinkTimeout
 

@@ -14,6 +14,7 @@ __all__ = [
     "RequestClosed",
     "SpoolError",
     "StateError",
+    "StreamFailed",
     "TransportError",
     "UsageError",
 ]
@@ -150,6 +151,13 @@ class RequestClosed(_EndedByPeer):
 
     Attributes:
         payload: The reason, such as the text of an exception.
+    """
+
+
+class StreamFailed(AcklineError):  # noqa: N818 (design: the name is the state)
+    """The publisher has ended the stream with an error, or has rejected the subscription.
+
+    Its text is the publisher's.
     """
 
 

@@ -23,7 +23,7 @@ from ackline._spool_reading import (
 from ackline._spool_upkeep import Adopted, Mended, MendStep, Probe, Verified
 from ackline.exceptions import UsageError
 from ackline.inference import Inferred, sampled
-from ackline.projection import Projection
+from ackline.projection import Elements, Projection
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -216,7 +216,7 @@ class Spool:
         memory: int = MEMORY,
         repeats: Repeats = "mark",
         on_loss: OnLoss = "fail",
-        schema: "pa.Schema | Projection | None" = None,
+        schema: "pa.Schema | Projection | Elements | None" = None,
     ) -> Events:
         """Events of the positions [start, end): the same on every read.
 
@@ -238,11 +238,12 @@ class Spool:
                 them and then raises, ``skip`` leaves out exactly these positions, which are then in
                 `Events.skipped`.
             schema: Columns that are filled from the payloads' JSON, in place of `columns`; the
-                column ``_rescued`` is added, unless a `Projection` says otherwise.
+                column ``_rescued`` is added, unless a `Projection` says otherwise. `Elements` are
+                columns that are filled from payloads of a fixed size.
 
         Raises:
             UsageError: `repeats` or `on_loss` has another value; `json.schema` of a schema that
-                cannot be filled from JSON.
+                cannot be filled from JSON; `element.schema` of a wrong description of elements.
             SpoolError: `spool.gap` for positions that are retired, removed or lost, `spool.corrupt`
                 for damaged ones, `spool.layout` for a block whose body contradicts its header,
                 `spool.memory` for an event or a group commit that does not fit into `memory`,
@@ -338,7 +339,7 @@ class Spool:
         batch_rows: int = 10_000,
         memory: int = MEMORY,
         repeats: Repeats = "mark",
-        schema: "pa.Schema | Projection | None" = None,
+        schema: "pa.Schema | Projection | Elements | None" = None,
     ) -> Events:
         """The events of one slice, from its file alone; the arguments are as for `read`."""
         names, native = _columns(columns, schema)
@@ -479,13 +480,13 @@ def _consumer(*, holder: dict[str, Any] | None, **members: Any) -> Consumer:  # 
 
 
 def _columns(
-    columns: Sequence[str] | None, schema: "pa.Schema | Projection | None"
+    columns: Sequence[str] | None, schema: "pa.Schema | Projection | Elements | None"
 ) -> tuple[list[str] | None, _core.Projection | None]:
     """The columns to read, and their native projection."""
     if schema is None:
         return (None if columns is None else list(columns)), None
     if columns is not None:
         raise UsageError("columns and schema contradict each other: give one", "json.schema")
-    wanted = schema if isinstance(schema, Projection) else Projection(schema)
+    wanted = schema if isinstance(schema, Projection | Elements) else Projection(schema)
     native = wanted.native().with_rescued()
     return native.columns, native

@@ -304,6 +304,21 @@ def malformed(payload: bytes) -> Callable[[Bench], list[int]]:
     return make
 
 
+def no_element(payload: bytes) -> Callable[[Bench], list[int]]:
+    def make(bench: Bench) -> list[int]:
+        bench.receiver = bench.receive(bench.spool)
+        bench.receiver.send([b"\x01\x00", payload, b"\x00\xff"])
+        bench.receiver.stop()
+        bench.query.options = {
+            "spool": str(bench.spool),
+            "reactive.element": "is_on:bool,level:u8",
+            "mode": "FAILFAST",
+        }
+        return [0, 1, 2]
+
+    return make
+
+
 class Case(NamedTuple):
     """A state that ends a query with a code."""
 
@@ -339,6 +354,8 @@ CASES = {
     "json.syntax": Case(malformed(b"{broken"), is_batch=True),
     "json.not_object": Case(malformed(b"[1]"), is_batch=True),
     "json.misfit": Case(malformed(b'{"n":"many"}'), is_batch=True),
+    "element.size": Case(no_element(b"\x01"), is_batch=True),
+    "element.bool": Case(no_element(b"\x02\x00"), is_batch=True),
 }
 
 
@@ -509,6 +526,7 @@ def of_the_sources() -> set[str]:
     """Every code of the Spark source and sink, of the spools that they read, and of payloads."""
     files = [*ROOT.glob("python/ackline/spark/*.py"), *ROOT.glob("crates/spool/src/**/*.rs")]
     files += [*ROOT.glob("crates/json/src/**/*.rs"), ROOT / "crates/python/src/consumers.rs"]
+    files.append(ROOT / "crates/python/src/element_columns.rs")
     found: set[str] = set()
     for file in files:
         if "tests" not in file.parts and file.name != "tests.rs":
@@ -516,7 +534,7 @@ def of_the_sources() -> set[str]:
     return {code for code in found if code.split(".")[0] in FAMILIES}
 
 
-FAMILIES = {"spool", "consumer", "retention", "ack", "json", "spark"}
+FAMILIES = {"spool", "consumer", "retention", "ack", "json", "element", "spark"}
 # Only a receiver writes a spool, sets it in order and removes events.
 NOT_OF_QUERIES = set(
     re.findall(

@@ -59,7 +59,7 @@ pub const SCHEME: &str = "bpmux";
 /// runtime.
 ///
 /// # Errors
-/// [`Error::Url`], [`Error::Tls`], [`Error::Connect`], [`Error::Handshake`].
+/// [`Error::Open`].
 pub async fn connect(url: &str, options: ConnectOptions) -> Result<Connection, Error> {
     Connection::connect(url, options).await
 }

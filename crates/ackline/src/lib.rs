@@ -22,11 +22,18 @@
 
 #![forbid(unsafe_code)]
 
-#[cfg(not(any(feature = "bpmux", feature = "lumberjack", feature = "relink")))]
-compile_error!("ackline needs a protocol: enable its feature bpmux, lumberjack or relink");
+#[cfg(not(any(
+    feature = "bpmux",
+    feature = "lumberjack",
+    feature = "reactive",
+    feature = "relink"
+)))]
+compile_error!("ackline needs a protocol: enable its feature bpmux, lumberjack, reactive or relink");
 
 #[cfg(feature = "bpmux")]
 pub mod bpmux;
+#[cfg(any(feature = "bpmux", feature = "reactive"))]
+mod dialing;
 #[cfg(feature = "spool")]
 mod ingest;
 #[cfg(feature = "spool")]
@@ -41,12 +48,16 @@ mod protocol;
 #[cfg(feature = "spool")]
 mod protocols;
 mod query;
+#[cfg(feature = "reactive")]
+pub mod reactive;
 #[cfg(feature = "spool")]
 mod receiver;
 #[cfg(feature = "relink")]
 pub mod relink;
 #[cfg(feature = "spool")]
 mod repeats;
+#[cfg(any(feature = "bpmux", feature = "reactive"))]
+mod watch;
 
 pub use ackline_core as core;
 pub use ackline_link as link;

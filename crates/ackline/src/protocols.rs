@@ -6,11 +6,15 @@ use ackline_link::Endpoint;
 use ackline_spool::Layouts;
 
 use crate::protocol::Protocol;
-use crate::{ReceiverOptions, bpmux, lumberjack, relink};
+use crate::{ReceiverOptions, bpmux, lumberjack, reactive, relink};
 
 /// Every protocol that is built.
-pub(crate) const PROTOCOLS: &[Protocol] =
-    &[lumberjack::PROTOCOL, relink::PROTOCOL, bpmux::PROTOCOL];
+pub(crate) const PROTOCOLS: &[Protocol] = &[
+    lumberjack::PROTOCOL,
+    relink::PROTOCOL,
+    bpmux::PROTOCOL,
+    reactive::PROTOCOL,
+];
 
 /// The URL schemes that are built.
 pub fn protocols() -> Vec<&'static str> {
@@ -22,13 +26,9 @@ pub fn protocol_titles() -> Vec<&'static str> {
     PROTOCOLS.iter().map(|one| one.title).collect()
 }
 
-/// Protocols that have a machine and no URL yet.
-const MACHINES: &[&dyn Described] = &[&ackline_reactive::Description];
-
 /// The descriptions of the protocols that are built: their machines, verbs, events and frames by name.
 pub fn described() -> Vec<&'static dyn Described> {
-    let linked = PROTOCOLS.iter().map(|one| one.description);
-    linked.chain(MACHINES.iter().copied()).collect()
+    PROTOCOLS.iter().map(|one| one.description).collect()
 }
 
 /// The options of a receiver in sections, each with its title; protocols come last, in the order of [`protocols`].

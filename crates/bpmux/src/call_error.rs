@@ -1,9 +1,6 @@
 //! Errors of calls on a connection.
 
-use std::sync::Arc;
-
-use ackline_core::options::OptionError;
-use ackline_core::{End, ErrorKind as _, LimitHit, UsageError};
+use ackline_core::{End, ErrorKind as _, LimitHit, OpenError, UsageError};
 use bytes::Bytes;
 
 use crate::Kind;
@@ -34,34 +31,9 @@ pub enum Error {
     /// The connection is over; messages that were not answered or acknowledged may have been lost with it.
     #[error("the connection is over: {0}")]
     Ended(End<Kind>),
-    /// A URL is wrong: the text names it.
-    #[error("{0}")]
-    Url(Arc<str>),
-    /// An option is wrong.
+    /// Nothing could be connected to, or listened on.
     #[error(transparent)]
-    Option(#[from] OptionError),
-    /// An option or file of TLS cannot be used.
-    #[error("{message}")]
-    Tls {
-        /// The stable code, such as `tls.file`.
-        code: &'static str,
-        /// A description of the error.
-        message: Arc<str>,
-    },
-    /// Nobody could be reached.
-    #[error("{0}")]
-    Connect(Arc<str>),
-    /// Somebody could be reached, and TLS with it came to nothing.
-    #[error("{message}")]
-    Handshake {
-        /// The stable code, such as `tls.certificate`.
-        code: &'static str,
-        /// A description of the error.
-        message: Arc<str>,
-    },
-    /// The socket could not be bound, or is broken.
-    #[error("{0}")]
-    Listen(Arc<str>),
+    Open(#[from] OpenError),
 }
 
 impl Error {
@@ -77,16 +49,8 @@ impl Error {
             Self::Closed(_) => "bpmux.closed",
             Self::Ended(End::Protocol(error)) => error.kind.code(),
             Self::Ended(_) => "bpmux.ended",
-            Self::Url(_) | Self::Option(_) => "bpmux.url",
-            Self::Tls { code, .. } | Self::Handshake { code, .. } => code,
-            Self::Connect(_) => "bpmux.connect",
-            Self::Listen(_) => "bpmux.listen",
+            Self::Open(error) => error.code("bpmux.url", "bpmux.connect", "bpmux.listen"),
         }
-    }
-
-    /// The error of a wrong URL.
-    pub fn url(error: impl std::fmt::Display) -> Self {
-        Self::Url(error.to_string().into())
     }
 }
 

@@ -23,6 +23,7 @@ use ackline_core::{
     AnswerRoom, Connection as _, End, Lifecycle, Need, ProtocolError, Quota, SendQueue,
     StallTimeouts, Table, UsageError, Wakes,
 };
+pub use ackline_core::Serial;
 use bytes::BytesMut;
 
 use self::answers::Answers;
@@ -36,10 +37,6 @@ pub use self::mailbox::Part;
 pub use self::waits::{Interest, Wait};
 use crate::connection::count as wide;
 use crate::{self as machine, Error, Kind, LinkOptions, Stats, Subject, Target, refusal};
-
-/// The number of an entity or a request that is open, or has ended and still has a handle. Unlike an id, a
-/// number is never used again.
-pub type Serial = u64;
 
 /// A connection's machine with the input that waits for its application.
 #[derive(Debug)]

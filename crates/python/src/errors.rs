@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use ackline_core::described::Failure;
 use ackline_core::options::OptionError;
-use ackline_core::{ErrorKind, ProtocolError, UsageError};
+use ackline_core::{ErrorKind, OpenError, ProtocolError, UsageError};
 use ackline_spool::SpoolError;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -103,6 +103,21 @@ pub(crate) fn option_as(code: &str, given: &str, error: &OptionError) -> PyErr {
     ];
     members.extend(error.other.map(|other| ("other", Member::Text(other))));
     raise("UsageError", &error.written(name), &members)
+}
+
+/// Nothing could be connected to, or listened on.
+pub(crate) fn open(error: &OpenError) -> PyErr {
+    match error {
+        OpenError::Option(error) => option(&error.option, error),
+        OpenError::Url(text) => usage("url", text),
+        OpenError::Tls { code, message } => usage(code, message),
+        other => transport(other),
+    }
+}
+
+/// An exception that has a text alone.
+pub(crate) fn plain(name: &str, message: &str) -> PyErr {
+    raise(name, message, &[])
 }
 
 /// The link is over.

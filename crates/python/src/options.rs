@@ -216,3 +216,10 @@ pub(crate) fn refuse(others: &[String]) -> PyResult<()> {
         )),
     }
 }
+
+/// Reads all options of an end; unknown names are refused.
+pub(crate) fn made<T: Default + Options>(uses: Uses, given: &Bound<'_, PyDict>) -> PyResult<T> {
+    let mut made = T::default();
+    set_all(&mut made, uses, given)?;
+    Ok(made)
+}

@@ -21,6 +21,22 @@ pub(crate) struct PayloadBatch {
 impl PayloadBatch {
     #[new]
     fn new(payloads: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Self::of(payloads)
+    }
+
+    /// Bytes of one of them.
+    fn size(&self, index: usize) -> usize {
+        self.payloads.get(index).map_or(0, Payload::bytes)
+    }
+
+    fn __len__(&self) -> usize {
+        self.payloads.len()
+    }
+}
+
+impl PayloadBatch {
+    /// The messages of a sequence of bytes, or of an Arrow array of binary or strings.
+    pub(crate) fn of(payloads: &Bound<'_, PyAny>) -> PyResult<Self> {
         let payloads = if payloads.hasattr("__arrow_c_array__")? {
             column(payloads)?
         } else if let Some(list) = payloads.cast::<PyList>().ok()
@@ -37,17 +53,6 @@ impl PayloadBatch {
         Ok(Self { payloads })
     }
 
-    /// Bytes of one of them.
-    fn size(&self, index: usize) -> usize {
-        self.payloads.get(index).map_or(0, Payload::bytes)
-    }
-
-    fn __len__(&self) -> usize {
-        self.payloads.len()
-    }
-}
-
-impl PayloadBatch {
     pub(crate) fn payloads(&self) -> &[Payload] {
         &self.payloads
     }

@@ -15,6 +15,9 @@ use arrow_ipc::convert::try_schema_from_ipc_buffer;
 use arrow_schema::{Schema, SchemaRef};
 use pyo3::prelude::*;
 
+use crate::element::Element;
+use crate::element_columns::{ElementError, Elements};
+use crate::element_schema::{Plan, spark_name};
 use crate::portions::Portions;
 use crate::{errors, json_lines};
 
@@ -28,7 +31,16 @@ const LINES_BYTES: usize = 1 << 20;
 #[pyclass(frozen, module = "ackline._core")]
 pub(crate) struct Projection {
     schema: SchemaRef,
-    options: Options,
+    filling: Filling,
+}
+
+/// The content of payloads.
+#[derive(Clone)]
+enum Filling {
+    /// JSON objects.
+    Json(Options),
+    /// Elements of a fixed size.
+    Elements(Arc<Elements>),
 }
 
 #[pymethods]
@@ -43,21 +55,54 @@ impl Projection {
         corrupt_record: String,
         case_sensitive: bool,
     ) -> PyResult<Self> {
-        let schema = try_schema_from_ipc_buffer(schema)
-            .map_err(|error| refused(&format!("schema is not read: {error}")))?;
         let options = Options {
-            mode: self::mode(mode)?,
+            mode: self::mode(mode).map_err(|text| refused(&text))?,
             rescued,
             corrupt: corrupt_record,
             whole: Some("payload".to_owned()),
             case_sensitive,
         };
         let made = Self {
-            schema: beside(&schema)?,
-            options,
+            schema: beside(&read_schema(schema).map_err(|text| refused(&text))?)?,
+            filling: Filling::Json(options),
         };
-        made.projector()?;
+        made.filler()?;
         Ok(made)
+    }
+
+    /// The columns of elements of a fixed size; `schema` chooses among them and those of every event.
+    #[staticmethod]
+    #[pyo3(signature = (element, schema, *, mode, corrupt_record))]
+    fn of_elements(
+        element: &str,
+        schema: Option<&[u8]>,
+        mode: &str,
+        corrupt_record: &str,
+    ) -> PyResult<Self> {
+        let made = || {
+            let element = Element::parse(element)?;
+            let plan = match schema {
+                None => Plan::new(element, corrupt_record)?,
+                Some(schema) => Plan::with_schema(element, &read_schema(schema)?, corrupt_record)?,
+            };
+            Ok::<_, String>(Elements::new(plan, self::mode(mode)?))
+        };
+        let elements = made().map_err(|text| errors::usage("element.schema", &text))?;
+        Ok(Self {
+            schema: elements.plan().schema(),
+            filling: Filling::Elements(Arc::new(elements)),
+        })
+    }
+
+    /// The columns of a description of elements: their names, and the names of their types in Spark.
+    #[staticmethod]
+    fn element_fields(element: &str) -> PyResult<Vec<(String, &'static str)>> {
+        let element =
+            Element::parse(element).map_err(|text| errors::usage("element.schema", &text))?;
+        let fields = element.fields().iter();
+        Ok(fields
+            .map(|field| (field.name.clone(), spark_name(field.kind)))
+            .collect())
     }
 
     /// The columns of an event that are read for it.
@@ -71,9 +116,13 @@ impl Projection {
 
     /// The same with the column of the rescued behind all others, unless it is there or turned off.
     fn with_rescued(&self) -> Self {
+        let schema = match &self.filling {
+            Filling::Json(options) => with_rescued(&self.schema, options),
+            Filling::Elements(_) => SchemaRef::clone(&self.schema),
+        };
         Self {
-            schema: with_rescued(&self.schema, &self.options),
-            options: self.options.clone(),
+            schema,
+            filling: self.filling.clone(),
         }
     }
 }
@@ -83,17 +132,30 @@ impl Projection {
     pub(crate) fn events(&self, reader: Reader, memory: u64) -> PyResult<Events> {
         Ok(Events::of(Source::Projected(Box::new(Projected {
             reader,
-            projector: self.projector()?,
-            portions: Portions::new(&self.schema, memory),
+            filler: self.filler()?,
+            portions: match &self.filling {
+                Filling::Json(_) => Portions::new(&self.schema, memory),
+                // The columns of every event have no part in payloads.
+                Filling::Elements(elements) => Portions::new(&elements.plan().filled(), memory),
+            },
             rest: None,
         }))))
     }
 
-    fn projector(&self) -> PyResult<Projector> {
+    fn filler(&self) -> PyResult<Filler> {
+        let options = match &self.filling {
+            Filling::Json(options) => options,
+            Filling::Elements(elements) => return Ok(Filler::Elements(Arc::clone(elements))),
+        };
         let all: Vec<&str> = COLUMNS.iter().copied().chain([DIGEST]).collect();
-        Projector::new(SchemaRef::clone(&self.schema), &all, &self.options)
-            .map_err(|error| refused(&error.to_string()))
+        let projector = Projector::new(SchemaRef::clone(&self.schema), &all, options);
+        let projector = projector.map_err(|error| refused(&error.to_string()))?;
+        Ok(Filler::Json(Box::new(projector)))
     }
+}
+
+fn read_schema(schema: &[u8]) -> Result<Schema, String> {
+    try_schema_from_ipc_buffer(schema).map_err(|error| format!("schema is not read: {error}"))
 }
 
 /// The schema, with columns that every event has as the spool yields them.
@@ -118,14 +180,14 @@ fn beside(schema: &Schema) -> PyResult<SchemaRef> {
     Ok(Arc::new(Schema::new(fields.collect::<PyResult<Vec<_>>>()?)))
 }
 
-fn mode(text: &str) -> PyResult<Mode> {
+fn mode(text: &str) -> Result<Mode, String> {
     match text.to_ascii_uppercase().as_str() {
         "PERMISSIVE" => Ok(Mode::Permissive),
         "DROPMALFORMED" => Ok(Mode::DropMalformed),
         "FAILFAST" => Ok(Mode::FailFast),
-        _ => Err(refused(&format!(
+        _ => Err(format!(
             "mode must be PERMISSIVE, DROPMALFORMED or FAILFAST, not {text:?}"
-        ))),
+        )),
     }
 }
 
@@ -150,10 +212,32 @@ enum Source {
 /// A reader that projects its batches, a portion of a batch at a time.
 struct Projected {
     reader: Reader,
-    projector: Projector,
+    filler: Filler,
     portions: Portions,
     /// The rest of a batch.
     rest: Option<RecordBatch>,
+}
+
+/// Fills the columns of a projection.
+enum Filler {
+    Json(Box<Projector>),
+    Elements(Arc<Elements>),
+}
+
+impl Filler {
+    fn schema(&self) -> SchemaRef {
+        match self {
+            Self::Json(projector) => projector.schema(),
+            Self::Elements(elements) => elements.plan().schema(),
+        }
+    }
+
+    fn project(&mut self, batch: &RecordBatch) -> Result<RecordBatch, Failure> {
+        match self {
+            Self::Json(projector) => projected(projector, batch),
+            Self::Elements(elements) => Ok(elements.project(batch)?),
+        }
+    }
 }
 
 impl Projected {
@@ -185,7 +269,7 @@ impl Projected {
             })?;
         let left = batch.num_rows() - rows;
         self.rest = (left > 0).then(|| batch.slice(rows, left));
-        projected(&mut self.projector, &batch.slice(0, rows))
+        self.filler.project(&batch.slice(0, rows))
     }
 }
 
@@ -213,7 +297,7 @@ impl Events {
     pub(crate) fn schema(&self) -> SchemaRef {
         match &self.source {
             Source::Stored(reader) => reader.schema(),
-            Source::Projected(projected) => projected.projector.schema(),
+            Source::Projected(projected) => projected.filler.schema(),
         }
     }
 
@@ -343,6 +427,7 @@ fn encoded(batch: &RecordBatch) -> Result<Vec<String>, Failure> {
 pub(crate) enum Failure {
     Spool(SpoolError),
     Json(ProjectError),
+    Element(ElementError),
     /// An event with columns that may not fit into the memory.
     Memory {
         position: u64,
@@ -358,6 +443,7 @@ impl Failure {
         match self {
             Self::Spool(error) => error.code(),
             Self::Json(error) => error.code(),
+            Self::Element(error) => error.code(),
             Self::Memory { .. } => "spool.memory",
             Self::Panicked(_) => "spool.panic",
         }
@@ -373,6 +459,7 @@ impl Display for Failure {
         match self {
             Self::Spool(error) => error.fmt(f),
             Self::Json(error) => error.fmt(f),
+            Self::Element(error) => error.fmt(f),
             Self::Memory {
                 position,
                 bytes,
@@ -393,6 +480,12 @@ impl Display for Failure {
 impl From<ProjectError> for Failure {
     fn from(error: ProjectError) -> Self {
         Self::Json(error)
+    }
+}
+
+impl From<ElementError> for Failure {
+    fn from(error: ElementError) -> Self {
+        Self::Element(error)
     }
 }
 

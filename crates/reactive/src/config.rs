@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ackline_core::options::{bytes, flag, time};
+use ackline_core::options::{bytes, count, flag, time};
 
 use crate::Limits;
 use crate::message::ExtensionMessage;
@@ -42,6 +42,39 @@ ackline_core::options! {
             extensions: Vec<u64> = Vec::new();
             /// The messages of these extensions.
             extension_messages: Vec<ExtensionMessage> = Vec::new();
+        }
+    }
+}
+
+ackline_core::options! {
+    /// The Reactive Streams protocol in a receiver.
+    #[derive(Debug, Clone)]
+    pub struct ReceiveOptions {
+        options {
+            /// Elements of one publisher that are requested, or arrived and not durable yet, at the most. As many as have
+            /// become durable are requested again, once they are half of it.
+            demand: u64 = 65_536, count(1..=0x7fff_ffff_ffff_ffff), RECEIVE | URL;
+            /// Where we connect: time for one attempt, with its handshake of TLS.
+            connect_timeout: Duration = Duration::from_secs(10), time(), RECEIVE | URL;
+            /// Where we connect: the longest wait between two attempts. The first is made at once; then the waits are
+            /// random, below a ceiling that doubles from 100 ms.
+            reconnect_max: Duration = Duration::from_secs(60), time(), RECEIVE | URL;
+        }
+        groups {
+            /// Limits and timers of each connection.
+            link: Config = Config::with_timers();
+        }
+    }
+}
+
+impl Config {
+    /// The settings of links: as the default, with timers on the peer's silence.
+    pub fn with_timers() -> Self {
+        Self {
+            hello_timeout: Some(Duration::from_secs(10)),
+            goodbye_timeout: Some(Duration::from_secs(5)),
+            message_receive_timeout: Some(Duration::from_secs(30)),
+            ..Self::default()
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::message::{Field, FieldKind, Message, Streams, decode, put, type_of, t
 use crate::varint::Stop;
 use crate::{Config, Kind, Role, UNBOUNDED, VERSION, refusal};
 
+mod ends;
 mod event;
 mod outgoing;
 mod publications;
@@ -67,6 +68,8 @@ struct State {
     /// The extensions that both ends support, ascending.
     active: Vec<u64>,
     error: Option<ProtocolError<Kind>>,
+    /// The reason that streams were given where the connection ended without a goodbye of the peer's.
+    lost: Option<Arc<str>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +96,7 @@ impl Connection {
                 since: None,
                 active: Vec::new(),
                 error: None,
+                lost: None,
             },
             timing: Timing::new(now),
             offset: 0,
@@ -269,6 +273,39 @@ impl Connection {
         self.publications.waiting(subscriber)
     }
 
+    /// Asks to be told by [`drained`](Self::drained), once, when all elements of a subscription of the peer are sent.
+    ///
+    /// # Errors
+    /// `not_connected`, `closing`, `unknown_subscriber`.
+    pub fn want_room(&mut self, subscriber: u64) -> Result<(), UsageError> {
+        self.check()?;
+        self.publications.want_room(subscriber)
+    }
+
+    /// Elements, and runs of packed ones, of a subscription of the peer that were published and are not sent yet.
+    ///
+    /// # Errors
+    /// `not_connected`, `closing`, `unknown_subscriber`.
+    pub fn queued(&self, subscriber: u64) -> Result<usize, UsageError> {
+        self.check()?;
+        self.publications.queued(subscriber)
+    }
+
+    /// The violation that has ended the connection.
+    pub const fn fault(&self) -> Option<&ProtocolError<Kind>> {
+        self.state.error.as_ref()
+    }
+
+    /// The text of the errors with which the connection has ended its streams, without a goodbye of the peer's.
+    pub const fn lost(&self) -> Option<&Arc<str>> {
+        self.state.lost.as_ref()
+    }
+
+    /// The next subscription of the peer that was asked for, and whose elements are all sent.
+    pub fn drained(&mut self) -> Option<u64> {
+        self.publications.drained()
+    }
+
     /// Bytes of all subscriptions of the peer that were published and are not sent yet.
     pub fn waiting_bytes(&self) -> usize {
         self.publications.waiting_bytes()
@@ -371,48 +408,6 @@ impl Connection {
         }
     }
 
-    /// Tells the end of every stream (REQ-RS-32): an error for this end's subscriptions, a cancel for the peer's
-    /// (R-RS-V3).
-    fn tell_ends(&mut self, reason: &str) {
-        let reason: Arc<str> = Arc::from(reason);
-        for subscriber in self.subscriptions.drop_all() {
-            let error = Arc::clone(&reason);
-            self.events.push_shared(Event::Error { subscriber, error });
-        }
-        for subscriber in self.publications.open() {
-            self.events.push(Event::Cancel { subscriber });
-        }
-    }
-
-    /// Ends the connection. Messages that were caused before go out if a goodbye follows, elements do not.
-    fn end(&mut self, goodbye: Option<String>) {
-        self.state.life = Life::Ended;
-        self.publications = Publications::default();
-        if goodbye.is_none() {
-            self.outgoing = Outgoing::default();
-        }
-        self.outgoing.drop_turns();
-        self.outgoing.goodbye = goodbye;
-    }
-
-    /// The peer broke a rule: one goodbye with the reason, without a wait for its answer (R-RS-8, R-RS-V3).
-    fn fail(&mut self, kind: Kind) -> ProtocolError<Kind> {
-        let error = ProtocolError {
-            kind,
-            offset: self.offset,
-        };
-        let text = error.kind.to_string();
-        // One that was not sent yet is the only one.
-        let own = self.outgoing.goodbye.take();
-        let has_said_goodbye = self.state.has_goodbye;
-        if !has_said_goodbye {
-            self.tell_ends(&text);
-        }
-        self.end(own.or_else(|| (!has_said_goodbye).then_some(text)));
-        self.state.error = Some(error.clone());
-        error
-    }
-
     fn deadlines(&self) -> [(Option<Instant>, &'static str); 3] {
         let (state, timing) = (&self.state, &self.timing);
         if state.life != Life::Running || timing.paused.is_some() {
@@ -477,7 +472,7 @@ impl ackline_core::Connection for Connection {
             return Ok(());
         }
         if !self.state.has_goodbye {
-            self.tell_ends("the peer has ended the connection without a goodbye");
+            self.tell_lost("the peer has ended the connection without a goodbye");
         }
         self.end(None);
         Ok(())
@@ -577,7 +572,7 @@ impl ackline_core::Connection for Connection {
     fn detached(&mut self, _now: Instant) -> bool {
         if self.state.life != Life::Ended {
             if !self.state.has_goodbye {
-                self.tell_ends("the connection is gone");
+                self.tell_lost("the connection is gone");
             }
             self.end(None);
         }

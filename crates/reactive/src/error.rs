@@ -204,6 +204,29 @@ pub mod refusal {
         "wrong_element_size",
         "every element has the size with which the subscription was accepted",
     );
+    /// A low-water mark that is not below the demand.
+    pub const INVALID_LOW_WATER: UsageError = UsageError::new(
+        "invalid_low_water",
+        "more elements are requested when so many are left: a number below the demand",
+    );
+    /// A stream that has ended, or was ended here.
+    pub const ALREADY_ENDED: UsageError =
+        UsageError::new("already_ended", "the stream has ended, or was ended here");
+    /// An element that is taken whole where elements come in parts.
+    pub const IN_PARTS: UsageError = UsageError::new(
+        "in_parts",
+        "the element came in parts (parts=True): take its parts",
+    );
+    /// Elements that are taken as one buffer, and have no fixed size.
+    pub const NOT_FIXED_SIZE: UsageError = UsageError::new(
+        "not_fixed_size",
+        "the elements of this stream have no fixed size: take them one by one",
+    );
+    /// A publisher under a name or pattern that is taken.
+    pub const PUBLISHER_EXISTS: UsageError = UsageError::new(
+        "publisher_exists",
+        "a publisher was added under this name before",
+    );
     /// A message of an extension that the peer does not support, or whose fields are others.
     pub const EXTENSION_NOT_ACTIVE: UsageError = UsageError::new(
         "extension_not_active",

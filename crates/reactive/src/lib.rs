@@ -16,21 +16,28 @@
     clippy::arithmetic_side_effects
 )]
 
+mod call_error;
 mod config;
 mod connection;
 mod describe;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod intake;
 mod limits;
 pub mod message;
+mod names;
+pub mod session;
+pub mod stored;
 mod varint;
 
-pub use config::{Config, Role};
+pub use call_error::Error;
+pub use config::{Config, ReceiveOptions, Role};
 pub use connection::{Connection, Event, SUBSCRIPTION_BYTES};
 pub use describe::Description;
 pub use error::{Kind, Subject, refusal};
 pub use limits::Limits;
+pub use names::Names;
 
 /// The largest demand (R-RS-3). It stands for demand without bound: it does not decrease (R-RS-18, R-RS-V4).
 pub const UNBOUNDED: u64 = (1 << 63) - 1;

@@ -5,9 +5,8 @@ the loop later. A task that ends costs no turn.
 """
 
 import asyncio
-from collections.abc import AsyncIterable, Callable, Coroutine
 from contextvars import copy_context
-from typing import Any, TypeVar
+from typing import Any
 
 from ackline._bpmux import ConnectionBase
 from ackline.aio._bpmux_handlers import Handlers
@@ -15,25 +14,7 @@ from ackline.aio._bpmux_handles import Incoming, incoming
 from ackline.aio._wait import loop_waker
 from ackline.exceptions import LinkClosed
 
-__all__ = ["Serving", "serve_each"]
-
-_Connection = TypeVar("_Connection", bound=ConnectionBase)
-
-
-async def serve_each(
-    connections: AsyncIterable[_Connection],
-    handle: Callable[[_Connection], Coroutine[Any, Any, object]],
-) -> None:
-    """Handles each connection in a task; returns when no more come and all tasks have ended.
-
-    An exception, such as a cancellation, cancels the tasks and is raised when they have ended.
-    """
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            async for connection in connections:
-                tasks.create_task(handle(connection))
-    except ExceptionGroup as group:
-        raise group.exceptions[0] from None
+__all__ = ["Serving"]
 
 
 class Serving:

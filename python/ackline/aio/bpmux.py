@@ -53,7 +53,8 @@ from ackline.aio._bpmux_handles import (
     incoming,
     wait_open,
 )
-from ackline.aio._bpmux_serving import Serving, serve_each
+from ackline.aio._bpmux_serving import Serving
+from ackline.aio._serving import serve_each
 from ackline.aio._wait import Connecting, outcome, ready
 from ackline.exceptions import AcklineError, LinkClosed, LinkTimeout
 

@@ -226,11 +226,15 @@ def batch_options(given: Mapping[str, str]) -> BatchOptions:
 def columns_of(given: Mapping[str, str]) -> tuple[str, ...] | None:
     """Read `columns` and `digest`, the names to build, in the order wanted; None for all.
 
+    Elements take the place of `payload`, unless `columns` names it.
+
     Raises:
         UsageError: A name is unknown or occurs twice, or `digest` is no flag.
     """
     options = {name.lower(): value for name, value in given.items()}
     text = options.get("columns")
+    if text is None and "reactive.element" in options:
+        text = ",".join(name for name in COLUMNS if name != "payload")
     if not flag(options, DIGEST, default=False):
         names = None if text is None else tuple(listed(text))
     else:

@@ -6,14 +6,15 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
+from ackline import _core
 from ackline.exceptions import UsageError
-from ackline.projection import Projection
+from ackline.projection import Elements, Projection
 from ackline.spark.values import flag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructField, StructType
 
     from ackline.projection import Mode
 
@@ -24,6 +25,7 @@ OPTIONS: Final = (
     "rescuedDataColumn",
     "columnNameOfCorruptRecord",
     "caseSensitive",
+    "reactive.element",
 )
 """The options of this module, of streams and of batches."""
 
@@ -37,8 +39,10 @@ class PayloadOptions:
         is_variant: Whether the column `payload` is VARIANT, if no schema is given.
         mode: The handling of a malformed event.
         rescued: The column for members that are unknown or do not fit; None turns it off.
-        corrupt_record: The column for the text of an event that is no JSON object.
+        corrupt_record: The column for the text of an event that is no JSON object, or for the
+            payload of an event that is no element.
         case_sensitive: Whether members must match the columns in case.
+        element: The description of payloads that are elements of a fixed size; None for JSON.
     """
 
     ddl: str | None
@@ -47,6 +51,7 @@ class PayloadOptions:
     rescued: str | None
     corrupt_record: str
     case_sensitive: bool
+    element: str | None
 
     def with_rescued(self) -> str | None:
         """Return the columns of the option `schema` followed by the column of rescued members."""
@@ -85,14 +90,29 @@ def payload_options(options: Mapping[str, str]) -> PayloadOptions:
         rescued=options.get("rescueddatacolumn", "_rescued") or None,
         corrupt_record=corrupt,
         case_sensitive=flag(options, "caseSensitive", default=False),
+        element=_element(options, corrupt),
     )
 
 
-def projection(schema: StructType, options: PayloadOptions) -> Projection:
+def element_columns(options: PayloadOptions) -> list[StructField]:
+    """Return the columns of the elements, and the column for payloads that are none.
+
+    The latter is there in every mode, so that a query's columns do not depend on its mode.
+    """
+    from pyspark.sql.types import BinaryType, StructField
+
+    if options.element is None:
+        return []
+    named = _core.Projection.element_fields(options.element)
+    fields = [StructField(name, _spark_type(kind)) for name, kind in named]
+    return [*fields, StructField(options.corrupt_record, BinaryType())]
+
+
+def projection(schema: StructType, options: PayloadOptions) -> Projection | Elements:
     """Return the projection that fills the columns of a query's schema.
 
     Raises:
-        UsageError: A column cannot be filled from JSON, or has the name of a column that every
+        UsageError: A column cannot be filled from payloads, or has the name of a column that every
             event has, and another type.
     """
     from pyspark.errors import PySparkException
@@ -102,6 +122,15 @@ def projection(schema: StructType, options: PayloadOptions) -> Projection:
         arrow = to_arrow_schema(schema, timezone="UTC")
     except PySparkException as error:
         raise UsageError(f".schema(…) has a type that Arrow does not carry: {error}") from None
+    if options.element is not None:
+        return _checked(
+            Elements(
+                options.element,
+                schema=arrow,
+                mode=options.mode,
+                corrupt_record=options.corrupt_record,
+            )
+        )
     wanted = Projection(
         schema=arrow,
         mode=options.mode,
@@ -111,6 +140,48 @@ def projection(schema: StructType, options: PayloadOptions) -> Projection:
     )
     wanted.native()
     return wanted
+
+
+def _element(options: Mapping[str, str], corrupt: str) -> str | None:
+    element = options.get("reactive.element")
+    if element is None:
+        return None
+    for name in ("schema", "payload", "rescuedDataColumn", "caseSensitive"):
+        if name.lower() in options:
+            raise UsageError(
+                f"{name} is for payloads that are JSON, and reactive.element for payloads that are "
+                "elements of a fixed size: give one"
+            )
+    _checked(Elements(element, corrupt_record=corrupt))
+    return element
+
+
+def _checked(elements: Elements) -> Elements:
+    """Return the elements, or raise an error with the name that the option has in Spark."""
+    try:
+        elements.native()
+    except UsageError as error:
+        text = str(error)
+        prefix = "reactive." if text.startswith("element is ") else ""
+        raise UsageError(f"{prefix}{text}", error.code) from None
+    return elements
+
+
+def _spark_type(name: str) -> DataType:
+    from pyspark.sql import types
+
+    known: dict[str, DataType] = {
+        "BOOLEAN": types.BooleanType(),
+        "TINYINT": types.ByteType(),
+        "SMALLINT": types.ShortType(),
+        "INT": types.IntegerType(),
+        "BIGINT": types.LongType(),
+        "DECIMAL(20,0)": types.DecimalType(20, 0),
+        "FLOAT": types.FloatType(),
+        "DOUBLE": types.DoubleType(),
+        "BINARY": types.BinaryType(),
+    }
+    return known[name]
 
 
 def _names(ddl: str, column: str) -> bool:

@@ -27,7 +27,7 @@ from ackline.spool import MEMORY
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ackline.projection import Projection
+    from ackline.projection import Elements, Projection
 
 MIN_TASK_BYTES: Final = 8 << 20
 """Bytes of segment below which a task is not worth its start."""
@@ -77,7 +77,7 @@ class Columns:
     """
 
     names: tuple[str, ...]
-    projection: Projection | None = None
+    projection: Projection | Elements | None = None
 
 
 @dataclass(frozen=True)

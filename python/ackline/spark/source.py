@@ -59,7 +59,13 @@ from ackline.spark.options import (
     columns_of,
     stream_options,
 )
-from ackline.spark.payload import PayloadOptions, payload_options, projection
+from ackline.spark.payload import (
+    PayloadOptions,
+    element_columns,
+    payload_options,
+    projection,
+)
+from ackline.spark.published import BatchPublished, StreamPublished
 from ackline.spark.pushdown import Wanted
 from ackline.spark.reader import (
     MIN_TASK_BYTES,
@@ -138,7 +144,11 @@ class AcklineSource(DataSource):
         options = self._sink(schema)
         if overwrite:
             raise UsageError("rows that were sent cannot be overwritten: use .mode('append')")
-        kinds = {"relink": BatchTransactions, "bpmux": BatchCounted}
+        kinds = {
+            "relink": BatchTransactions,
+            "bpmux": BatchCounted,
+            "reactive": BatchPublished,
+        }
         return kinds.get(options.protocol, BatchSink)(options)
 
     def streamWriter(  # noqa: N802 - Spark's name
@@ -149,7 +159,11 @@ class AcklineSource(DataSource):
         """Return the sink for the rows of a stream; in mode complete, all of them in each batch."""
         del overwrite
         options = self._sink(schema)
-        kinds = {"relink": StreamTransactions, "bpmux": StreamCounted}
+        kinds = {
+            "relink": StreamTransactions,
+            "bpmux": StreamCounted,
+            "reactive": StreamPublished,
+        }
         return kinds.get(options.protocol, StreamSink)(options)
 
     def _sink(self, schema: StructType) -> SinkOptions:
@@ -422,6 +436,8 @@ def schema_of(columns: Sequence[str]) -> StructType:
 def own_schema(columns: Sequence[str], payload: PayloadOptions) -> StructType:
     """Return the schema of an event's `columns` if the query gives none."""
     schema = schema_of(columns)
+    if payload.element is not None:
+        return StructType([*schema, *element_columns(payload)])
     if not payload.is_variant or "payload" not in columns:
         return schema
     fields = [
@@ -459,9 +475,8 @@ def wanted_columns(schema: StructType, options: StreamOptions | BatchOptions) ->
         raise UsageError("the option digest wants a column digest of type binary in .schema(…)")
     if of_payload:
         if options.table != "events":
-            message = (
-                f"column {of_payload[0]} is filled from JSON payloads; the quarantine has none"
-            )
+            kind = "JSON payloads" if options.payload.element is None else "elements"
+            message = f"column {of_payload[0]} is filled from {kind}; the quarantine has none"
             raise UsageError(message)
         return Columns(names, projection(schema, options.payload))
     check_columns(names)

@@ -11,7 +11,7 @@ import pytest
 from support.commands import wait_until
 
 from ackline import LinkTimeout, ProtocolError, RequestClosed, TransportError, UsageError, bpmux
-from ackline._bpmux_serving import serve_each
+from ackline._serving import serve_each
 from ackline.aio import bpmux as aio
 
 TIME = 20

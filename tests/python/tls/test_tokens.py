@@ -115,6 +115,7 @@ def test_the_bytes_are_as_they_are_documented(pki, served, tokens, version):
             refusal = b"\xe1" + struct.pack(">H", len(code)) + code
             expected = header + struct.pack(">H", len(refusal)) + refusal
             assert read(sock, 1_000) == expected
+        wait_until(lambda: len(listener.refused()) == 1, "the first refusal is known")
         with dial(listener.url, pki.client(version)) as sock:
             sock.sendall(window(b"{}"))
             assert read(sock, 1) == b""

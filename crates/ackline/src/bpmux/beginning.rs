@@ -4,7 +4,8 @@ use ackline_bpmux::Error;
 use ackline_bpmux::session::{Serial, Ticket};
 
 use super::Session;
-use super::watch::{Watch, unless_blocked};
+use super::watch::Watch;
+use crate::watch::unless_blocked;
 
 /// A caller that begins something, in its turn. Dropping it gives the turn to the next.
 pub(super) struct Beginner<'a> {
@@ -28,7 +29,7 @@ impl<'a> Beginner<'a> {
             return Err(Error::Ended(end));
         }
         let begun = top.link().when(0, |session, _| {
-            unless_blocked(session.in_turn(&mut self.ticket, &mut begin))
+            unless_blocked::<Session, _>(session.in_turn(&mut self.ticket, &mut begin))
         });
         Ok(top.at(begun.await??))
     }

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use ackline_bpmux::Error;
-use ackline_link::{Address, Backoff, Jitter};
+use ackline_link::{Backoff, Jitter};
 use tokio::time::{Instant, sleep};
 
 use super::connection::Connection;
 use super::options::ConnectOptions;
+use crate::dialing;
 
 /// How long and how often it is tried.
 #[derive(Debug, Clone, Copy)]
@@ -49,7 +50,7 @@ pub async fn connect_within(
     loop {
         options.connect_timeout = attempt.min(left()).max(LEAST_ATTEMPT);
         match Connection::connect(url, options.clone()).await {
-            Err(error) if is_passing(&error) && !left().is_zero() => {
+            Err(Error::Open(error)) if error.is_passing() && !left().is_zero() => {
                 sleep(backoff.next_wait().min(left())).await;
             }
             done => return done,
@@ -60,23 +61,10 @@ pub async fn connect_within(
 /// Refuses the URLs and options that [`connect`](super::connect) would refuse, without connecting.
 ///
 /// # Errors
-/// [`Error::Url`], [`Error::Tls`].
+/// [`Error::Open`]: a wrong URL, or TLS that cannot be used.
 pub fn check(url: &str, options: &ConnectOptions) -> Result<(), Error> {
     let endpoint = options.clone().endpoint(url)?;
-    if endpoint
-        .addresses
-        .iter()
-        .any(|it| matches!(it, Address::Tcp(_, 0)))
-    {
-        let text = "has port 0, on which nobody listens: give the listener's port";
-        return Err(Error::url(format!("{endpoint} {text}")));
-    }
-    Ok(())
-}
-
-/// Whether the listener may only be away, or be ending, or come back with another certificate.
-const fn is_passing(error: &Error) -> bool {
-    matches!(error, Error::Connect(_) | Error::Handshake { .. })
+    Ok(dialing::has_port(&endpoint)?)
 }
 
 const FIRST_WAIT: Duration = Duration::from_millis(200);

@@ -8,7 +8,6 @@ use std::time::Duration;
 use ackline_bpmux::session::{Arrival, Memory, TOP, Wait};
 use ackline_bpmux::{EntityKind, Error, Kind, LinkOptions, Stats};
 use ackline_core::Payload;
-use ackline_link::tls::TlsError;
 use ackline_link::{Admitted, Budget, End, Link, LinkStats, PeerInfo};
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -20,7 +19,7 @@ use super::held::HeldClose;
 use super::options::ConnectOptions;
 use super::requests::{Request, Response};
 use super::watch::{Watch, within};
-use crate::listening::log_refusal;
+use crate::dialing;
 
 /// One end of a connection. Clones are the same one. It is ended at once when the last clone, and everything
 /// that came of it, is dropped.
@@ -55,37 +54,16 @@ pub enum Incoming {
 impl Connection {
     pub(super) async fn connect(url: &str, mut options: ConnectOptions) -> Result<Self, Error> {
         let endpoint = options.endpoint(url)?;
-        let stream = ackline_link::connect(&endpoint, options.connect_timeout).await;
-        let stream = stream.map_err(|error| match TlsError::of(&error) {
-            Some(tls) => Error::Handshake {
-                code: tls.code(),
-                message: format!("{endpoint}: {error}").into(),
-            },
-            None => Error::Connect(format!("{endpoint}: {error}").into()),
-        })?;
-        let link = link(&options.link, Budget::new(options.memory), &Arc::from(""));
-        tokio::spawn({
-            let link = link.clone();
-            async move {
-                link.drive_socket(stream).await;
-            }
-        });
+        let made = || link(&options.link, Budget::new(options.memory), &Arc::from(""));
+        let link = dialing::dial(&endpoint, options.connect_timeout, made).await?;
         Ok(Self::of(link, None))
     }
 
     pub(super) fn admitted(admitted: Admitted, options: &LinkOptions, budget: Budget) -> Self {
         let link = link(options, budget, &admitted.peer.sender);
         let peer = Some(admitted.peer.clone());
-        tokio::spawn({
-            let link = link.clone();
-            async move {
-                let retire = |session: &mut Session, _| session.end_top();
-                let (driven, slot, turned) = admitted.drive(&link, retire).await;
-                if let Some(turned) = turned {
-                    log_refusal(&turned);
-                }
-                drop((driven, slot));
-            }
+        dialing::drive(admitted, &link, |session: &mut Session, _| {
+            session.end_top();
         });
         Self::of(link, peer)
     }

@@ -1,6 +1,7 @@
 //! A listener for applications: hands out each connection once.
 
 use ackline_bpmux::Error;
+use ackline_core::OpenError;
 use ackline_link::{Acceptor, AcceptorStats, Budget, ListenSpec};
 
 use super::connection::Connection;
@@ -15,9 +16,9 @@ pub struct Listener {
 impl Listener {
     pub(super) async fn listen(url: &str, mut options: ListenOptions) -> Result<Self, Error> {
         let endpoint = options.endpoint(url)?;
-        let spec =
-            ListenSpec::new(endpoint, options.acceptor.handshake_timeout).map_err(Error::url)?;
-        let broken = |error| Error::Listen(format!("{spec}: {error}").into());
+        let spec = ListenSpec::new(endpoint, options.acceptor.handshake_timeout)
+            .map_err(OpenError::url)?;
+        let broken = |error| OpenError::listen(format!("{spec}: {error}"));
         let listener = spec.bind().await.map_err(broken)?;
         let budget = Budget::new(options.memory);
         let link = options.link;
@@ -41,7 +42,7 @@ impl Listener {
     /// The listening socket itself is broken.
     pub async fn accept(&self) -> Result<Connection, Error> {
         let next = self.listening.next().await;
-        next.ok_or_else(|| Error::Listen("the listener is broken".into()))
+        next.ok_or_else(|| OpenError::listen("the listener is broken").into())
     }
 
     /// The next connection, if one is there now.

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use ackline_bpmux::{Error, LinkOptions};
+use ackline_bpmux::LinkOptions;
+use ackline_core::OpenError;
 use ackline_core::options::{Options, bytes, time};
 use ackline_link::tls::TlsOptions;
 use ackline_link::{AcceptorOptions, Budget, Endpoint};
 
-use super::url;
+use super::url::endpoint;
+use crate::dialing::{filled, usable};
 use crate::query;
 
 ackline_core::options! {
@@ -53,28 +55,28 @@ ackline_core::options! {
 impl ConnectOptions {
     /// Takes the options in the query of `url`, and refuses values that are outside their ranges or do not go together,
     /// and TLS that cannot be used; the endpoint of the URL.
-    pub(super) fn endpoint(&mut self, url: &str) -> Result<Endpoint, Error> {
+    pub(super) fn endpoint(&mut self, url: &str) -> Result<Endpoint, OpenError> {
         let plain = taken(url, &mut self.link)?;
         self.check_ranges()?;
         self.link.check()?;
-        let endpoint = url::filled(&plain, &self.tls)?;
-        url::usable(endpoint)
+        let endpoint = filled(endpoint(&plain)?, &self.tls)?;
+        usable(endpoint)
     }
 }
 
 impl ListenOptions {
     /// As [`ConnectOptions::endpoint`], for an address to listen on.
-    pub(super) fn endpoint(&mut self, url: &str) -> Result<Endpoint, Error> {
+    pub(super) fn endpoint(&mut self, url: &str) -> Result<Endpoint, OpenError> {
         let plain = taken(url, &mut self.link)?;
         self.check_ranges()?;
         self.link.check()?;
-        url::filled(&plain, &self.tls)
+        filled(endpoint(&plain)?, &self.tls)
     }
 }
 
 /// Sets the options in the query of `url`; the URL without them.
-fn taken(url: &str, link: &mut LinkOptions) -> Result<String, Error> {
+fn taken(url: &str, link: &mut LinkOptions) -> Result<String, OpenError> {
     let mut own: [&mut dyn Options; 1] = [link];
-    let plain = query::take(url, &mut own).map_err(Error::Option)?;
+    let plain = query::take(url, &mut own).map_err(OpenError::Option)?;
     Ok(plain.url)
 }

@@ -15,6 +15,7 @@ use ackline_spool::WriterOptions;
 use serde_json::{Map, Value};
 
 use crate::bpmux::BpmuxOptions;
+use crate::reactive::ReactiveOptions;
 use crate::relink::RelinkOptions;
 
 /// When a window is acknowledged.
@@ -116,6 +117,8 @@ ackline_core::options! {
             relink: RelinkOptions = RelinkOptions::default();
             /// Credit, limits and timers of bpmux connections.
             bpmux: BpmuxOptions = BpmuxOptions::default();
+            /// Demand, limits and timers of Reactive Streams connections.
+            reactive: ReactiveOptions = ReactiveOptions::default();
         }
         fields {
             /// URLs to listen on; port 0 is allowed.

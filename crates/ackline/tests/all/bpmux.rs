@@ -12,6 +12,7 @@ use ackline::bpmux::{
     self, ConnectOptions, Connection, CreditPolicy, Error, Incoming, LinkOptions, ListenOptions,
     Sink, Stream,
 };
+use ackline_core::OpenError;
 use ackline_link::End;
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -438,10 +439,13 @@ async fn unix_sockets_carry_it_and_wrong_urls_are_named() {
     assert_eq!(soon(left.call("x", None)).await.unwrap().to_bytes(), "x");
     listener.close().await;
     let gone = bpmux::connect(&url, ConnectOptions::default()).await;
-    assert!(matches!(gone, Err(Error::Connect(_))), "{gone:?}");
+    assert!(
+        matches!(gone, Err(Error::Open(OpenError::Connect(_)))),
+        "{gone:?}"
+    );
     let wrong = bpmux::connect("lumberjack://127.0.0.1:1", ConnectOptions::default()).await;
     assert!(
-        matches!(&wrong, Err(Error::Url(why)) if why.contains("bpmux")),
+        matches!(&wrong, Err(Error::Open(OpenError::Url(why))) if why.contains("bpmux")),
         "{wrong:?}"
     );
     let link = LinkOptions {
@@ -456,7 +460,9 @@ async fn unix_sockets_carry_it_and_wrong_urls_are_named() {
         ..ListenOptions::default()
     };
     let wrong = bpmux::listen("bpmux://127.0.0.1:0", options).await;
-    assert!(matches!(wrong.err(), Some(Error::Option(why)) if why.option == "chunk_size"));
+    assert!(
+        matches!(wrong.err(), Some(Error::Open(OpenError::Option(why))) if why.option == "chunk_size")
+    );
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ackline::bpmux::{self, ConnectOptions, Error, ListenOptions, Retry};
+use ackline::core::OpenError;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -43,7 +44,10 @@ async fn the_last_error_comes_when_the_time_is_over() {
     let error = bpmux::connect_within("bpmux://127.0.0.1:1", ConnectOptions::default(), retry)
         .await
         .unwrap_err();
-    assert!(matches!(error, Error::Connect(_)), "{error}");
+    assert!(
+        matches!(error, Error::Open(OpenError::Connect(_))),
+        "{error}"
+    );
     assert!(began.elapsed() >= time);
 }
 

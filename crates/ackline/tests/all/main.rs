@@ -9,7 +9,10 @@ mod cutter;
 #[cfg(feature = "lumberjack")]
 #[path = "../common/pipe.rs"]
 mod pipe;
-#[cfg(all(feature = "tls", any(feature = "lumberjack", feature = "relink")))]
+#[cfg(all(
+    feature = "tls",
+    any(feature = "lumberjack", feature = "reactive", feature = "relink")
+))]
 #[path = "../../../link/tests/pki/mod.rs"]
 mod pki;
 
@@ -43,6 +46,10 @@ mod errors;
 mod layouts;
 #[cfg(all(feature = "lumberjack", feature = "tls"))]
 mod listener;
+#[cfg(feature = "reactive")]
+mod reactive;
+#[cfg(feature = "spool")]
+mod reactive_receiver;
 #[cfg(feature = "spool")]
 mod receiver;
 #[cfg(feature = "relink")]

@@ -1,6 +1,6 @@
 //! The waits of handles: their keys, and the conditions that take nothing.
 
-use ackline_core::AnswerRoom;
+use ackline_core::{AnswerRoom, Handles};
 
 use super::{Serial, Session};
 use crate::Error;
@@ -68,9 +68,24 @@ impl Interest {
     }
 }
 
-impl<A: AnswerRoom> Session<A> {
-    /// Whether the condition is true of this place; takes nothing.
-    pub fn is_there(&mut self, serial: Serial, interest: Interest) -> bool {
+impl<A: AnswerRoom> Handles for Session<A> {
+    type Error = Error;
+    type Wait = Wait;
+    type Interest = Interest;
+
+    fn is_blocked(error: &Error) -> bool {
+        matches!(error, Error::Blocked)
+    }
+
+    fn wait_key(wait: Wait) -> u64 {
+        wait.key()
+    }
+
+    fn interest_key(interest: Interest, serial: Serial) -> u64 {
+        interest.key(serial)
+    }
+
+    fn is_there(&mut self, serial: Serial, interest: Interest) -> bool {
         let place = self.places.get(&serial);
         let is_over = place.is_none_or(|place| place.gone);
         match interest {

@@ -9,15 +9,16 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict};
 
 use super::halves::{BpmuxSink, BpmuxStream, ready};
-use super::pending_op::PendingOp;
+use super::kind_of;
 use super::raised::raised;
 use super::requests::{BpmuxRequest, BpmuxResponse};
 use super::serving::BpmuxServing;
-use super::{kind_of, made};
 use crate::dicts::{attributes, set_fields};
 use crate::loop_waker::{LoopWaker, Standing};
+use crate::options::made;
 use crate::outcome::polled;
 use crate::payloads::{bytes_of, joined};
+use crate::pending_op::PendingOp;
 use crate::runtime::{Owned, seconds};
 use crate::waits::waits;
 use crate::{errors, runtime};
@@ -47,7 +48,7 @@ pub(crate) fn bpmux_connect(
     options: &Bound<'_, PyDict>,
 ) -> PyResult<PendingOp> {
     let options = made(Uses::CONNECT, options)?;
-    PendingOp::begin(py, async move {
+    PendingOp::begin(py, raised, async move {
         connect(&url, options).await.map(BpmuxConnection::new)
     })
 }
@@ -69,7 +70,7 @@ pub(crate) fn bpmux_connect_within(
         wait_max: seconds("wait_max", Some(wait_max))?.unwrap_or_default(),
         failures,
     };
-    PendingOp::begin(py, async move {
+    PendingOp::begin(py, raised, async move {
         let connected = connect_within(&url, options, retry).await;
         connected.map(BpmuxConnection::new)
     })
@@ -96,7 +97,7 @@ impl BpmuxConnection {
     fn request(&self, py: Python<'_>, payload: &Bound<'_, PyAny>) -> PyResult<PendingOp> {
         let connection = self.connection.get()?.clone();
         let payload = bytes_of(payload)?;
-        PendingOp::begin(py, async move {
+        PendingOp::begin(py, raised, async move {
             connection.request(payload).await.map(BpmuxResponse::new)
         })
     }
@@ -147,13 +148,13 @@ impl BpmuxConnection {
         let connection = self.connection.get()?.clone();
         let (kind, payload) = (kind_of(kind)?, bytes_of(payload)?);
         match kind {
-            EntityKind::Sink => PendingOp::begin(py, async move {
+            EntityKind::Sink => PendingOp::begin(py, raised, async move {
                 connection.open_sink(payload).await.map(BpmuxSink::new)
             }),
-            EntityKind::Stream => PendingOp::begin(py, async move {
+            EntityKind::Stream => PendingOp::begin(py, raised, async move {
                 connection.open_stream(payload).await.map(BpmuxStream::new)
             }),
-            EntityKind::Duplex => PendingOp::begin(py, async move {
+            EntityKind::Duplex => PendingOp::begin(py, raised, async move {
                 let (sink, stream) = connection.open_duplex(payload).await?;
                 Ok((BpmuxSink::new(sink), BpmuxStream::new(stream)))
             }),
@@ -212,7 +213,7 @@ impl BpmuxConnection {
     fn shutdown(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<PendingOp> {
         let timeout = seconds("timeout", timeout)?;
         let connection = self.connection.get()?.clone();
-        PendingOp::begin(py, async move {
+        PendingOp::begin(py, raised, async move {
             connection.shutdown(timeout).await.map(|()| None::<()>)
         })
     }

@@ -7,12 +7,12 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyList};
 
-use super::pending_op::PendingOp;
 use super::raised::raised;
 use crate::errors;
 use crate::loop_waker::LoopWaker;
 use crate::outcome::polled;
 use crate::payloads::{PayloadBatch, bytes_of, joined};
+use crate::pending_op::PendingOp;
 use crate::runtime::Owned;
 use crate::waits::waits;
 
@@ -194,7 +194,7 @@ impl BpmuxSink {
             }
             closed.map(|()| None::<()>)
         };
-        PendingOp::begin(py, closing).map(Some)
+        PendingOp::begin(py, raised, closing).map(Some)
     }
 
     /// Gives the sink up: it is closed with `dropped`.
@@ -320,7 +320,7 @@ impl BpmuxStream {
             return Ok(None);
         };
         let cancelling = async move { stream.cancel_acknowledged().await.map(|()| None::<()>) };
-        PendingOp::begin(py, cancelling).map(Some)
+        PendingOp::begin(py, raised, cancelling).map(Some)
     }
 
     /// Gives the stream up: it is cancelled, if it has not ended.

@@ -6,9 +6,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::connection::BpmuxConnection;
-use super::made;
 use super::raised::raised;
 use crate::dicts::set_fields;
+use crate::options::made;
 use crate::runtime::Owned;
 use crate::waits::waits;
 use crate::{errors, runtime};

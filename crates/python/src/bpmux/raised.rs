@@ -13,9 +13,7 @@ pub(crate) fn raised(error: Error) -> PyErr {
     let text = error.to_string();
     match error {
         Error::Usage(error) => errors::refused(error),
-        Error::Option(error) => errors::option(&error.option, &error),
-        Error::Url(_) => errors::usage("url", &text),
-        Error::Tls { code, .. } => errors::usage(code, &text),
+        Error::Open(error) => errors::open(&error),
         Error::Blocked | Error::Timeout => errors::timeout(&text),
         Error::TooLarge(_) => errors::usage("too_large", &text),
         Error::Cancelled(payload) => cancelled(&text, &payload),
@@ -23,7 +21,7 @@ pub(crate) fn raised(error: Error) -> PyErr {
         Error::Ended(End::Protocol(error)) => errors::protocol(PROTOCOL, &error),
         Error::Ended(End::Io(_) | End::Memory { .. }) => errors::transport(&text),
         Error::Ended(_) => errors::closed(&text),
-        other => errors::transport(&other),
+        _ => errors::transport(&text),
     }
 }
 

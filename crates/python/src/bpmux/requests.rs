@@ -6,11 +6,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::halves::{Ends, Held, ready};
-use super::pending_op::PendingOp;
 use super::raised::raised;
 use crate::loop_waker::LoopWaker;
 use crate::outcome::polled;
 use crate::payloads::{bytes_of, joined};
+use crate::pending_op::PendingOp;
 use crate::waits::waits;
 
 impl Ends for Request {

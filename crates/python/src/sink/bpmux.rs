@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::stall_timer::StallTimer;
-use super::{Source, Step, set_connect, slices};
+use super::{GOODBYE, PAUSE_MAX, PAUSE_MIN, STEP, Source, set_connect, slices};
 use crate::bpmux::{cancelled, raised};
 use crate::runtime::Owned;
 use crate::{arrow_in, errors, runtime};
@@ -200,7 +200,7 @@ impl BpmuxRows {
                 return Err(self.lost(&why));
             }
             runtime::block_on(py, Some(pause), std::future::pending::<()>())?;
-            pause = (pause * 2).min(WAIT_MAX);
+            pause = (pause * 2).min(PAUSE_MAX);
         }
     }
 
@@ -229,7 +229,7 @@ impl BpmuxRows {
     fn connected(&self, py: Python<'_>, task: &mut Task) -> Result<Going, Failed> {
         let retry = Retry {
             timeout: self.left(task),
-            wait_max: WAIT_MAX,
+            wait_max: PAUSE_MAX,
             failures: 0,
         };
         let connecting = bpmux::connect_within(&self.given.url, self.given.connect.clone(), retry);
@@ -272,10 +272,10 @@ impl BpmuxRows {
             return Err(Failed::Raised(self.lost(&why)));
         };
         done.map_err(|error| match error {
-            Error::Url(_)
-            | Error::Tls { .. }
-            | Error::Cancelled(_)
-            | Error::Ended(End::Protocol(_)) => Failed::Raised(self.failed(error)),
+            Error::Open(ref open) if !open.is_passing() => Failed::Raised(self.failed(error)),
+            Error::Cancelled(_) | Error::Ended(End::Protocol(_)) => {
+                Failed::Raised(self.failed(error))
+            }
             // This includes the end of the connection, which may be reported as a call's refusal.
             _ => Failed::Lost(error.to_string()),
         })
@@ -284,20 +284,18 @@ impl BpmuxRows {
     /// The error that ends a task, with the unacknowledged rows; an error of the options is raised as it is.
     fn failed(&self, error: Error) -> PyErr {
         match error {
-            Error::Url(_) | Error::Tls { .. } => raised(error),
+            Error::Open(ref open) if !open.is_passing() => raised(error),
             Error::Cancelled(ref payload) => cancelled(&self.text(&error.to_string()), payload),
             _ => self.lost(&error.to_string()),
         }
     }
 
     fn lost(&self, why: &str) -> PyErr {
-        errors::lost(&self.text(why), self.given.source.read())
+        self.given.source.lost(&self.given.url, why)
     }
 
     fn text(&self, why: &str) -> String {
-        let (read, place) = (self.given.source.read(), self.given.source.place());
-        let url = self.given.url.split('?').next().unwrap_or_default();
-        format!("{url}: {why}; none of the {read} rows{place} is acknowledged")
+        self.given.source.unacknowledged(&self.given.url, why)
     }
 }
 
@@ -305,16 +303,5 @@ fn count_of(rows: &[Bytes]) -> u64 {
     u64::try_from(rows.len()).unwrap_or(u64::MAX)
 }
 
-/// Rows and bytes that are encoded at once.
-const STEP: Step = Step {
-    rows: 8_192,
-    bytes: 1 << 20,
-};
 /// Bytes of rows that are kept to be sent again over another connection.
 const KEPT_BYTES: usize = 64 << 20;
-/// The longest wait between two attempts to connect: a task has its own stall.
-const WAIT_MAX: Duration = Duration::from_secs(5);
-/// The first wait after a connection is lost.
-const PAUSE_MIN: Duration = Duration::from_millis(50);
-/// How long the end of the connection may take when everything is acknowledged.
-const GOODBYE: Duration = Duration::from_secs(2);

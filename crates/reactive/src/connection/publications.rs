@@ -24,6 +24,8 @@ pub(super) struct Publications {
     waiting: usize,
     /// The bytes of a message before its element.
     head: Vec<u8>,
+    /// Streams that were to be told of, and have nothing more that waits.
+    drained: Vec<u64>,
 }
 
 /// The turn of a stream: its id, and its number among all that have begun, since ids are used again.
@@ -49,6 +51,8 @@ struct Publication {
     /// Whether the application has ended it: no verb knows it any more.
     is_over: bool,
     has_turn: bool,
+    /// Whether it is to be told when nothing of it waits any more.
+    wants_room: bool,
     /// Its number among all that have begun.
     number: u64,
 }
@@ -123,6 +127,22 @@ impl Publications {
 
     pub(super) fn waiting(&self, subscriber: u64) -> Result<usize, UsageError> {
         self.get(subscriber).map(|one| one.waiting)
+    }
+
+    /// Elements, and runs of packed ones, that wait.
+    pub(super) fn queued(&self, subscriber: u64) -> Result<usize, UsageError> {
+        self.get(subscriber).map(|one| one.queue.len())
+    }
+
+    /// Asks to be told when nothing of a stream waits any more.
+    pub(super) fn want_room(&mut self, subscriber: u64) -> Result<(), UsageError> {
+        self.get_mut(subscriber)?.wants_room = true;
+        Ok(())
+    }
+
+    /// The next stream that was to be told of, and of which nothing waits any more.
+    pub(super) fn drained(&mut self) -> Option<u64> {
+        self.drained.pop()
     }
 
     pub(super) const fn waiting_bytes(&self) -> usize {
@@ -258,6 +278,9 @@ impl Publications {
             return Some(turn);
         }
         one.has_turn = false;
+        if std::mem::take(&mut one.wants_room) {
+            self.drained.push(subscriber);
+        }
         // A goodbye ends a stream without a message.
         if is_ended || one.is_over {
             self.remove(subscriber);

@@ -2,11 +2,9 @@
 
 use std::future::Future;
 
-use ackline::bpmux::Error;
 use pyo3::IntoPyObjectExt as _;
 use pyo3::prelude::*;
 
-use super::raised::raised;
 use crate::errors;
 use crate::outcome::Pending;
 use crate::runtime::Owned;
@@ -14,11 +12,13 @@ use crate::waits::waits;
 
 /// Makes the result of an operation an object of Python.
 type Convert = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
+/// Makes an error an exception of Python.
+type Raise = Box<dyn FnOnce() -> PyErr + Send>;
 
 /// See `_bpmux_core.pyi`.
 #[pyclass(frozen, module = "ackline._core")]
 pub(crate) struct PendingOp {
-    operation: Owned<Pending<Result<Convert, Error>>>,
+    operation: Owned<Pending<Result<Convert, Raise>>>,
 }
 
 #[pymethods]
@@ -27,21 +27,30 @@ impl PendingOp {
     fn take(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let done = self.operation.get()?.take();
         let done = done.ok_or_else(|| errors::usage("not_done", "it goes on, or was taken"))?;
-        done.map_err(raised)?(py)
+        match done {
+            Ok(convert) => convert(py),
+            Err(raise) => Err(raise()),
+        }
     }
 }
 
 impl PendingOp {
     /// Begins the operation in this thread, so that calls made after it take effect after it.
-    pub(super) fn begin<R, F>(py: Python<'_>, future: F) -> PyResult<Self>
+    pub(crate) fn begin<R, E, F>(
+        py: Python<'_>,
+        raised: fn(E) -> PyErr,
+        future: F,
+    ) -> PyResult<Self>
     where
         R: for<'py> IntoPyObject<'py> + Send + 'static,
-        F: Future<Output = Result<R, Error>> + Send + 'static,
+        E: Send + 'static,
+        F: Future<Output = Result<R, E>> + Send + 'static,
     {
         let operation = Pending::begin(py, async move {
-            let done = future.await?;
-            let convert: Convert = Box::new(|py| done.into_py_any(py));
-            Ok(convert)
+            match future.await {
+                Ok(done) => Ok(Box::new(|py: Python<'_>| done.into_py_any(py)) as Convert),
+                Err(error) => Err(Box::new(move || raised(error)) as Raise),
+            }
         })?;
         Ok(Self {
             operation: Owned::new(operation),

@@ -1,0 +1,312 @@
+"""Publishers by name for threads and for asyncio: their sources, and what ends them."""
+
+import asyncio
+import itertools
+import logging
+import queue
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from support.commands import wait_until
+from support.reactive import TIME, URL, pair
+
+from ackline import LinkClosed, StreamFailed, UsageError, reactive
+from ackline.aio import reactive as aio
+
+
+@contextmanager
+def served(publishers: Any, **options: Any) -> Iterator[reactive.Connection]:
+    """A connection to an end that serves these publishers in a thread."""
+    with pair() as (near, far):
+        serving = threading.Thread(target=lambda: far.serve(publishers, **options))
+        serving.start()
+        yield near
+        near.shutdown(timeout=TIME)
+        serving.join(TIME)
+        assert not serving.is_alive()
+
+
+def test_sources_become_elements(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(range(256)) * 600)
+    table = pa.table({"number": [1, 2, 3]})
+    channel: queue.Queue[bytes | None] = queue.Queue()
+    for item in [b"x", b"y", None]:
+        channel.put(item)
+    strings = pa.array(["ä", "b"])
+    chosen: list[str] = []
+
+    def function(name: str) -> list[bytes]:
+        chosen.append(name)
+        return [name.encode()]
+
+    publishers = reactive.Publishers({"list": [b"1", b"2"], "text": ("one", "two"), "path": path})
+    publishers.add("generator", lambda _: (b"%d" % one for one in range(3)))
+    publishers.add("table", table)
+    publishers.add("queue", channel)
+    publishers.add("strings", strings)
+    publishers.add("by/*", function)
+    publishers.add("pairs", [b"aabb", b"cc"], element_size=2)
+    with served(publishers) as near:
+        for name, elements in [
+            ("list", [b"1", b"2"]),
+            ("generator", [b"0", b"1", b"2"]),
+            ("queue", [b"x", b"y"]),
+            ("strings", ["ä".encode(), b"b"]),
+            ("by/name", [b"by/name"]),
+            ("pairs", [b"aa", b"bb", b"cc"]),
+            ("list", [b"1", b"2"]),
+        ]:
+            with near.subscribe(name, timeout=TIME) as subscription:
+                assert list(subscription) == elements, name
+        assert chosen == ["by/name"]
+        with near.subscribe("path", timeout=TIME) as subscription:
+            pieces = list(subscription)
+        assert b"".join(pieces) == path.read_bytes()
+        assert max(map(len, pieces)) == 64 << 10
+        with near.subscribe("table", timeout=TIME) as subscription:
+            batches = [pa.ipc.open_stream(one).read_all() for one in subscription]
+        assert pa.concat_tables(batches) == table
+        with near.subscribe("text", timeout=TIME) as subscription:
+            assert list(subscription) == [b"one", b"two"]
+
+
+def test_arrays_of_numbers_are_packed() -> None:
+    floats = np.arange(200_000, dtype="<f8")
+    publishers = {
+        "floats": floats,
+        "strided": floats[::2],
+        "arrow": pa.array(range(10), pa.int32())[2:],
+        "nulls": pa.array([1, None]),
+        "bytes": b"12345678",
+    }
+    with served(publishers) as near:
+        for name, dtype, expected in [
+            ("floats", "<f8", floats),
+            ("strided", "<f8", floats[::2]),
+            ("arrow", "<i4", np.arange(2, 10)),
+        ]:
+            with near.subscribe(name, demand=10_000, timeout=TIME) as subscription:
+                assert subscription.element_size == np.dtype(dtype).itemsize
+                came = np.concatenate(list(subscription.arrays(dtype)))
+            assert np.array_equal(came, expected), name
+        with pytest.raises(StreamFailed, match="with nulls"):
+            list(near.subscribe("nulls", timeout=TIME))
+        with pytest.raises(StreamFailed, match="give element_size"):
+            near.subscribe("bytes", timeout=TIME)
+
+
+def test_a_source_is_asked_only_where_there_is_demand() -> None:
+    made = itertools.count()
+    with served({"numbers": lambda _: (b"%d" % one for one in made)}) as near:
+        with near.subscribe("numbers", demand=5, timeout=TIME) as subscription:
+            assert subscription.receive(timeout=TIME) == b"0"
+            wait_until(lambda: subscription.requested == 0, "all that were requested came")
+            assert int(repr(made)[6:-1]) <= 5
+        near.shutdown(timeout=TIME)
+
+
+def test_a_failing_source_tells_the_subscriber_and_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def breaks(_: str) -> Iterator[bytes]:
+        yield b"1"
+        raise ValueError("the sensor is gone")
+
+    def refuses(name: str) -> Iterator[bytes]:
+        raise PermissionError(f"{name} is private")
+
+    caplog.set_level(logging.ERROR, "ackline.reactive")
+    with served({"breaks": breaks, "refuses": refuses, "wrong": lambda _: 5}) as near:
+        with near.subscribe("breaks", timeout=TIME) as subscription:
+            assert subscription.receive(timeout=TIME) == b"1"
+            with pytest.raises(StreamFailed, match=r"^the sensor is gone$"):
+                subscription.receive(timeout=TIME)
+        with pytest.raises(StreamFailed, match=r"^refuses is private$"):
+            near.subscribe("refuses", timeout=TIME)
+        with pytest.raises(StreamFailed, match="not iterable"):
+            near.subscribe("wrong", timeout=TIME).receive(timeout=TIME)
+    assert "a publisher failed code=reactive.publisher_failed" in caplog.text
+
+
+def test_a_generator_is_closed_when_its_subscriber_leaves() -> None:
+    closed = threading.Event()
+
+    def endless(_: str) -> Iterator[bytes]:
+        try:
+            while True:
+                yield b"x"
+        finally:
+            closed.set()
+
+    with served({"endless": endless}) as near:
+        with near.subscribe("endless", demand=2, timeout=TIME) as subscription:
+            assert subscription.receive(timeout=TIME) == b"x"
+        assert closed.wait(TIME)
+
+
+def test_more_subscriptions_than_the_concurrency_wait_for_their_answer() -> None:
+    go = threading.Event()
+
+    def waits(_: str) -> Iterator[bytes]:
+        go.wait(TIME)
+        yield b"x"
+
+    with served({"waits": waits}, concurrency=1) as near:
+        first = near.subscribe("waits", timeout=TIME)
+        answered: list[reactive.Subscription] = []
+        thread = threading.Thread(
+            target=lambda: answered.append(near.subscribe("waits", timeout=TIME))
+        )
+        thread.start()
+        thread.join(0.2)
+        assert not answered
+        go.set()
+        assert list(first) == [b"x"]
+        thread.join(TIME)
+        assert list(answered[0]) == [b"x"]
+    with pair() as (_, far), pytest.raises(UsageError, match="concurrency is 0"):
+        far.serve({}, concurrency=0)
+
+
+def test_names_are_taken_once() -> None:
+    publishers = reactive.Publishers({"a": [], "a/*": []})
+    for name in ["a", "a/*"]:
+        with pytest.raises(UsageError) as taken:
+            publishers.add(name, [])
+        assert taken.value.code == "publisher_exists"
+
+
+def test_a_listener_serves_until_it_is_closed() -> None:
+    with reactive.listen(URL) as listener:
+        serving = threading.Thread(target=lambda: listener.serve({"a": [b"1"]}))
+        serving.start()
+        for _ in range(3):
+            with reactive.subscribe(f"{listener.url}/a") as subscription:
+                assert list(subscription) == [b"1"]
+        listener.close()
+        serving.join(TIME)
+        assert not serving.is_alive()
+
+
+async def _aio_served(
+    publishers: Any, use: Callable[[aio.Connection], Any], **options: Any
+) -> None:
+    async with aio.listen(URL) as listener:
+        serving = asyncio.create_task(listener.serve(publishers, **options))
+        async with aio.connect(listener.url) as near:
+            await use(near)
+        await listener.close()
+        await asyncio.wait_for(serving, TIME)
+
+
+async def test_asyncio_serves_iterables_queues_and_async_iterators() -> None:
+    channel: asyncio.Queue[bytes | None] = asyncio.Queue()
+    for item in [b"x", None]:
+        channel.put_nowait(item)
+
+    async def numbers(_: str) -> AsyncIterator[bytes]:
+        for one in range(3):
+            await asyncio.sleep(0)
+            yield b"%d" % one
+
+    async def breaks() -> AsyncIterator[bytes]:
+        yield b"1"
+        raise ValueError("gone")
+
+    async def use(near: aio.Connection) -> None:
+        for name, elements in [
+            ("numbers", [b"0", b"1", b"2"]),
+            ("queue", [b"x"]),
+            ("list", [b"a"] * 1_000),
+            ("generator", [b"y"] * 300),
+        ]:
+            async with near.subscribe(name, demand=10, timeout=TIME) as subscription:
+                assert [one async for one in subscription] == elements, name
+        async with near.subscribe("breaks", timeout=TIME) as subscription:
+            assert await subscription.receive(timeout=TIME) == b"1"
+            with pytest.raises(StreamFailed, match="gone"):
+                await subscription.receive(timeout=TIME)
+        with pytest.raises(StreamFailed, match="there is no publisher 'other'"):
+            await near.subscribe("other", timeout=TIME)
+
+    publishers = {
+        "numbers": numbers,
+        "queue": channel,
+        "list": [b"a"] * 1_000,
+        "generator": lambda _: itertools.repeat(b"y", 300),
+        "breaks": lambda _: breaks(),
+    }
+    await _aio_served(publishers, use)
+
+
+async def test_an_async_source_that_waits_is_cancelled_when_its_subscriber_leaves() -> None:
+    cancelled = asyncio.Event()
+
+    async def waits(_: str) -> AsyncIterator[bytes]:
+        try:
+            yield b"1"
+            await asyncio.sleep(3_600)
+        finally:
+            cancelled.set()
+
+    async def use(near: aio.Connection) -> None:
+        async with near.subscribe("waits", timeout=TIME) as subscription:
+            assert await subscription.receive(timeout=TIME) == b"1"
+        await asyncio.wait_for(cancelled.wait(), TIME)
+
+    await _aio_served({"waits": waits}, use)
+
+
+async def test_an_endless_source_leaves_the_loop_its_turns() -> None:
+    async def use(near: aio.Connection) -> None:
+        async with near.subscribe("endless", demand=None, timeout=TIME) as subscription:
+            for _ in range(50):
+                assert await subscription.receive(timeout=TIME) == b"x"
+                await asyncio.wait_for(asyncio.sleep(0), 1)
+
+    await asyncio.wait_for(_aio_served({"endless": lambda _: itertools.repeat(b"x")}, use), TIME)
+
+
+async def test_serve_ends_with_its_cancellation() -> None:
+    async with aio.listen(URL) as listener:
+        serving = asyncio.create_task(listener.serve({"waits": lambda _: asyncio.Queue()}))
+        near = await aio.connect(listener.url)
+        subscription = await near.subscribe("waits", timeout=TIME)
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+        with pytest.raises((StreamFailed, LinkClosed)):
+            await subscription.receive(timeout=TIME)
+        near.abort()
+
+
+async def test_a_cancelled_wait_takes_nothing() -> None:
+    async with aio.listen(URL) as listener:
+        near = await aio.connect(listener.url)
+        far = await listener.accept(timeout=TIME)
+
+        async def subscribe() -> aio.Subscription:
+            return await near.subscribe("ticks", timeout=TIME)
+
+        subscribing = asyncio.create_task(subscribe())
+        request = await far.accept(timeout=TIME)
+        assert request is not None
+        publication = request.accept()
+        subscription = await subscribing
+        for _ in range(20):
+            waiting = asyncio.create_task(subscription.receive())
+            await asyncio.sleep(0)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+        await publication.send(b"1")
+        assert await subscription.receive(timeout=TIME) == b"1"
+        near.abort()
+        far.abort()
