@@ -23,6 +23,7 @@ URLS = (
     "lumberjack+tls://127.0.0.1:0",
     "relink://127.0.0.1:0/orders",
     "bpmux://127.0.0.1:0",
+    "reactive://127.0.0.1:0/feed",
 )
 MIB = wire.MIB
 

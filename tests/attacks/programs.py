@@ -391,6 +391,53 @@ def _flood_bpmux(it: Attack, pieces: Callable[[], bytes]) -> None:
         it.flood_all([connected(it.port, _source(number)) for number in range(20)], pieces)
 
 
+def _flood_reactive(
+    it: Attack, pieces: Callable[[], bytes], source: Callable[[int], str] = _source
+) -> None:
+    while it.goes_on:
+        peers = [connected(it.port, source(number)) for number in range(20)]
+        for peer in peers:
+            wire.reactive_shake(peer)
+        it.flood_all(peers, pieces)
+
+
+@attack("reactive")
+def reactive_elements(it: Attack) -> None:
+    """Elements of 16 MiB over twenty connections of one address, as many as were requested."""
+    element = wire.reactive_element(16 * MIB)
+    _flood_reactive(it, lambda: element, lambda _: "127.0.0.2")
+
+
+@attack("reactive")
+def reactive_elements_of_many(it: Attack) -> None:
+    """The same from twenty addresses."""
+    element = wire.reactive_element(16 * MIB)
+    _flood_reactive(it, lambda: element)
+
+
+@attack("reactive")
+def reactive_parts(it: Attack) -> None:
+    """Parts of a thousand elements that never end, over twenty connections."""
+    numbers = count()
+    _flood_reactive(it, lambda: wire.reactive_part(next(numbers) % 1_000, 60_000))
+
+
+@attack("reactive")
+def reactive_small_parts(it: Attack) -> None:
+    """Parts of one byte of a thousand elements, over twenty connections."""
+    parts = b"".join(wire.reactive_part(number, 1) for number in range(1_000))
+    _flood_reactive(it, lambda: parts)
+
+
+@attack("reactive")
+def reactive_subscriptions(it: Attack) -> None:
+    """Subscriptions over twenty connections, whose rejections nobody reads."""
+    numbers = count()
+    _flood_reactive(
+        it, lambda: b"".join(wire.reactive_subscribe(next(numbers)) for _ in range(1_024))
+    )
+
+
 def main() -> None:
     """Runs one program."""
     name, port, seconds, seed = sys.argv[1:]

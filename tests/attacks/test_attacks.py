@@ -16,6 +16,9 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 }
 """Options that an attack needs to reach its limit in seconds."""
 
+WITHIN = {"reactive_elements_of_many": 2.5}
+"""Seconds for the good sender's p99 in any case, where others deliver megabytes to its disk."""
+
 FIGURES = Path(__file__).parents[2] / "target" / "attacks"
 
 
@@ -31,7 +34,7 @@ def test_an_attack_costs_its_budget_and_nothing_more(name: str, tmp_path: Path) 
         FIGURES.mkdir(parents=True, exist_ok=True)
         row = [name.replace("_", " "), (program.__doc__ or "").rstrip("."), *figures.row()]
         (FIGURES / f"{name}.json").write_text(json.dumps(row))
-        harness.check(figures)
+        harness.check(figures, within=WITHIN.get(name, 0.05))
         assert receiver.stop() == os.EX_OK
 
 

@@ -123,6 +123,41 @@ def bpmux_request(number: int) -> bytes:
     return bytes([8 << 4 | 2 << 2]) + struct.pack(">I", number % (1 << 32)) + b"\0"
 
 
+# Reactive Streams
+
+
+def varint(number: int) -> bytes:
+    """A number, seven bits in each byte, the lowest first."""
+    made = bytearray()
+    while number > 127:
+        made.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*made, number])
+
+
+def reactive_shake(peer: socket.socket) -> None:
+    """The hellos, and the acceptance of the receiver's subscription: elements of any size."""
+    peer.sendall(bytes([1, 0, 0]))
+    # The receiver's hello and its subscription to `feed`, with a demand of three bytes.
+    assert received(peer, 11)[3:5] == bytes([3, 4])
+    peer.sendall(bytes([6, 1, 0]))
+
+
+def reactive_element(length: int) -> bytes:
+    """An element of the receiver's subscription."""
+    return bytes([7, 1]) + varint(length) + bytes(length)
+
+
+def reactive_part(element: int, length: int) -> bytes:
+    """A part of an element, and not the last one."""
+    return bytes([11, 1]) + varint(element) + varint(length) + bytes(length)
+
+
+def reactive_subscribe(number: int) -> bytes:
+    """A subscription of the client's."""
+    return bytes([3, 1]) + b"x" + varint(number) + varint(1)
+
+
 # TLS
 
 

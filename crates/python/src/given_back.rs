@@ -4,6 +4,9 @@
 //! this is hundreds of megabytes. `malloc_trim` returns all whole pages of it. It takes milliseconds, so it is called
 //! when the process has grown since the last time, and for a large process also from time to time: the system does
 //! not see the free memory inside it.
+//!
+//! Large blocks are better asked of the system and given back at once. glibc does so from 128 KiB on, but raises that to
+//! the size of the largest block that was freed, up to 32 MiB: a receiver fixes it ([`large_blocks`]).
 
 use std::time::Duration;
 
@@ -53,6 +56,20 @@ fn trim() {
     #[allow(unsafe_code)]
     unsafe {
         libc::malloc_trim(0);
+    }
+}
+
+/// Bytes from which on a block goes back to the system when it is freed.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const LARGE_BLOCK: libc::c_int = 1 << 20;
+
+/// From now on large blocks of this process go back to the system at once. Does nothing with another C library than glibc.
+pub(crate) fn large_blocks() {
+    // SAFETY: it may be called at any time, by any thread.
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    #[allow(unsafe_code)]
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BLOCK);
     }
 }
 

@@ -8,7 +8,7 @@ use pyo3::types::PyDict;
 
 use crate::options::value_of;
 use crate::runtime::Owned;
-use crate::{errors, runtime};
+use crate::{errors, given_back, runtime};
 
 /// See `_core.pyi`.
 #[pyclass(frozen, module = "ackline._core")]
@@ -46,6 +46,7 @@ impl Receiver {
                     .map_err(|error| errors::option_as("receiver.option", &name, &error))?;
             }
         }
+        given_back::large_blocks();
         let started = runtime::block_on(py, None, ackline::Receiver::start(all))?;
         match started {
             Some(Ok(receiver)) => Ok(Self {
