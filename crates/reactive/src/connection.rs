@@ -530,7 +530,13 @@ impl ackline_core::Connection for Connection {
     }
 
     fn reading(&mut self, now: Instant, on: bool) {
+        let before = self.timing.pause;
         self.timing.reading(now, on);
+        let pause = self.timing.pause.saturating_sub(before);
+        // What the peer has sent meanwhile was not read.
+        for since in [&mut self.state.since, &mut self.state.goodbye_sent] {
+            *since = since.and_then(|since| since.checked_add(pause));
+        }
     }
 
     fn lifecycle(&self) -> Lifecycle {

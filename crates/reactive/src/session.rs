@@ -274,5 +274,13 @@ impl ackline_core::Connection for Session {
 }
 
 #[cfg(test)]
+#[allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::disallowed_methods // a test needs some instant
+)]
+mod model;
+#[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::disallowed_methods)] // a test needs some instant
 mod tests;

@@ -304,3 +304,28 @@ fn small_and_large_parts_in_turn_leave_nothing_charged() {
         assert_eq!((end.coming_bytes(), end.held_bytes()), (0, 0));
     }
 }
+
+#[test]
+fn a_peer_is_not_late_with_what_was_not_read() {
+    let config = Config {
+        hello_timeout: Some(Duration::from_secs(10)),
+        goodbye_timeout: Some(Duration::from_secs(10)),
+        ..Config::default()
+    };
+    let begin = Instant::now();
+    let after = |seconds| begin + Duration::from_secs(seconds);
+    let mut end = Connection::new(begin, Role::Client, config);
+    end.connect(begin).unwrap();
+    sent(&mut end);
+    end.reading(after(5), false);
+    assert_eq!(end.poll_timeout(), None);
+    end.reading(after(60), true);
+    assert_eq!(end.poll_timeout(), Some(after(65)), "five seconds are left");
+    take(&mut end, b"\x02\x00\x00");
+    end.goodbye("").unwrap();
+    let mut out = SendQueue::new();
+    end.poll_transmit(after(70), &mut out);
+    end.reading(after(72), false);
+    end.reading(after(100), true);
+    assert_eq!(end.poll_timeout(), Some(after(108)));
+}
