@@ -1,9 +1,11 @@
 """Reactive Streams: the parts that do not wait, for threads and for asyncio."""
 
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
+from ackline._payloads import Buffer
 from ackline._reactive_core import (
     ReactiveConnection,
     ReactiveElements,
@@ -28,6 +30,7 @@ __all__ = [
     "PATIENCE",
     "UNBOUNDED",
     "ConnectionBase",
+    "Extensions",
     "ListenerBase",
     "Part",
     "Peer",
@@ -37,6 +40,7 @@ __all__ = [
     "failed",
     "late",
     "least_one",
+    "listed",
     "packed",
     "reason_of",
     "wanted",
@@ -262,6 +266,18 @@ class PublicationBase:
         self._core.fail(error)
 
 
+Extensions = Mapping[int, Mapping[int, Sequence[str]]]
+"""Extensions by their numbers: the messages of each by their types, with their fields' kinds."""
+
+
+def listed(extensions: Extensions | None) -> list[tuple[int, list[tuple[int, list[str]]]]]:
+    """Returns extensions in the form of the native module."""
+    return [
+        (extension, [(kind, list(fields)) for kind, fields in messages.items()])
+        for extension, messages in (extensions or {}).items()
+    ]
+
+
 class ConnectionBase:
     """One end of a connection, without its waits."""
 
@@ -278,6 +294,20 @@ class ConnectionBase:
     def is_ended(self) -> bool:
         """Whether the connection is over, its transport too."""
         return self._core.ended
+
+    def send_extension(self, message_type: int, *fields: int | str | Buffer) -> None:
+        """Sends a message of an extension that both ends support.
+
+        Args:
+            message_type: Its type, 64 at least.
+            fields: A number for a varint, a text for a string, a buffer for bytes.
+
+        Raises:
+            UsageError: ``extension_not_active``: the peer does not support it, or the fields are
+                others; ``closing``.
+            LinkClosed: The connection is over.
+        """
+        self._core.send_extension(message_type, fields)
 
     @property
     def goodbye_reason(self) -> str | None:

@@ -1,7 +1,7 @@
 """The native module's Reactive Streams part, for `ackline.reactive` and `ackline.aio`."""
 
 from collections.abc import Mapping
-from typing import Any, Literal, final
+from typing import Any, Literal, TypeAlias, final
 
 from ackline._bpmux_core import PendingOp
 from ackline._core import LoopWaker
@@ -20,7 +20,10 @@ __all__ = [
     "reactive_split",
 ]
 
-def reactive_connect(url: str, options: Mapping[str, Any]) -> PendingOp:
+_Extensions: TypeAlias = list[tuple[int, list[tuple[int, list[str]]]]]
+"""Extensions, the types of their messages, and the kinds of the fields of each."""
+
+def reactive_connect(url: str, options: Mapping[str, Any], extensions: _Extensions) -> PendingOp:
     """Begins to connect; the result is a `ReactiveConnection`.
 
     Raises:
@@ -51,8 +54,12 @@ class ReactiveConnection:
 
         None before it comes; False when no more come.
         """
-    def connected(self) -> bool:
-        """Whether the peer's hello has come; raises the end of a connection that ended before."""
+    def connected(self) -> list[int] | None:
+        """The extensions that both ends support; None before the peer's hello."""
+    def send_extension(self, message_type: int, fields: object) -> None:
+        """Sends a message of an active extension."""
+    def try_receive_extension(self) -> tuple[int, list[int | str | bytes]] | Literal[False] | None:
+        """The next message of an extension; None before it comes, False when no more come."""
     def shutdown(self, reason: str, timeout: float | None) -> PendingOp:
         """Says goodbye, and waits for the connection's end."""
     def abort(self) -> None:
@@ -69,7 +76,10 @@ class ReactiveConnection:
     def stats(self) -> dict[str, int]:
         """Its current state, and counters of its transport."""
     def wait(self, interest: str, timeout: float | None) -> bool:
-        """Waits for ``arrival``, ``connected`` or ``end``; returns whether it came in time."""
+        """Waits for ``arrival``, ``connected``, ``extension`` or ``end``.
+
+        Returns whether it came in time.
+        """
     def wait_async(self, interest: str, waker: LoopWaker) -> Standing[bool] | None:
         """Begins the same wait in an event loop; None if it is true now."""
 
@@ -160,7 +170,9 @@ class ReactiveNames:
 class ReactiveListener:
     """A listener; dropping it closes the socket."""
 
-    def __new__(cls, url: str, options: Mapping[str, Any]) -> ReactiveListener: ...
+    def __new__(
+        cls, url: str, options: Mapping[str, Any], extensions: _Extensions
+    ) -> ReactiveListener: ...
     @property
     def url(self) -> str:
         """The URL that it listens on, with the chosen port."""

@@ -169,7 +169,7 @@ def _arrow(source: Any, element_size: int) -> Batches:  # noqa: ANN401 (an Arrow
     return iter([ReactiveElements(source)])
 
 
-def _sequence(source: Sequence[Buffer]) -> Batches:
+def _sequence(source: Sequence[Buffer | str]) -> Batches:
     items = iter(source)
     while batch := list(islice(items, _BATCH)):
         yield ReactiveElements([one.encode() if isinstance(one, str) else one for one in batch])

@@ -30,6 +30,8 @@ pub use ackline_reactive::session::{Demand, Interest, MOST_AT_ONCE, NO_REASON, P
 pub use ackline_reactive::{
     Config, Error, Kind, Limits, Names, ReceiveOptions as ReactiveOptions, Role, UNBOUNDED,
 };
+pub use ackline_reactive::Extensions;
+pub use ackline_reactive::message::{ExtensionMessage, Field, FieldKind};
 pub use connection::{Connection, Stats};
 #[cfg(feature = "spool")]
 pub use ingest::ElementIngest;

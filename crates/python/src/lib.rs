@@ -58,15 +58,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<bpmux::BpmuxStream>()?;
     module.add_function(wrap_pyfunction!(bpmux::bpmux_connect, module)?)?;
     module.add_function(wrap_pyfunction!(bpmux::bpmux_connect_within, module)?)?;
-    module.add_class::<reactive::ReactiveConnection>()?;
-    module.add_class::<reactive::ReactiveElements>()?;
-    module.add_class::<reactive::ReactiveListener>()?;
-    module.add_class::<reactive::ReactiveNames>()?;
-    module.add_class::<reactive::ReactivePublication>()?;
-    module.add_class::<reactive::ReactiveRequest>()?;
-    module.add_class::<reactive::ReactiveSubscription>()?;
-    module.add_function(wrap_pyfunction!(reactive::reactive_connect, module)?)?;
-    module.add_function(wrap_pyfunction!(reactive::reactive_split, module)?)?;
+    reactive::add(module)?;
     module.add_class::<relink::RelinkConnecting>()?;
     module.add_class::<relink::RelinkLink>()?;
     module.add_class::<relink::RelinkListener>()?;
@@ -81,6 +73,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<lumberjack::LumberjackSender>()?;
     module.add_class::<sink::BpmuxRows>()?;
     module.add_class::<sink::LumberjackSink>()?;
+    module.add_class::<sink::ReactiveRows>()?;
     module.add_class::<sink::RelinkSink>()?;
     module.add_class::<spool::BlockStream>()?;
     module.add_class::<spool::Spool>()?;

@@ -2,18 +2,28 @@
 
 mod connection;
 mod elements;
+mod extensions;
 mod listener;
 mod names;
 mod publication;
 mod raised;
 mod subscription;
 
-pub(crate) use connection::{ReactiveConnection, reactive_connect, reactive_split};
-pub(crate) use elements::ReactiveElements;
-pub(crate) use listener::ReactiveListener;
-pub(crate) use names::ReactiveNames;
-pub(crate) use publication::{ReactivePublication, ReactiveRequest};
+use pyo3::prelude::*;
+
 pub(crate) use raised::raised;
-pub(crate) use subscription::ReactiveSubscription;
+
+/// The classes and functions of this protocol.
+pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<connection::ReactiveConnection>()?;
+    module.add_class::<elements::ReactiveElements>()?;
+    module.add_class::<listener::ReactiveListener>()?;
+    module.add_class::<names::ReactiveNames>()?;
+    module.add_class::<publication::ReactivePublication>()?;
+    module.add_class::<publication::ReactiveRequest>()?;
+    module.add_class::<subscription::ReactiveSubscription>()?;
+    module.add_function(wrap_pyfunction!(connection::reactive_connect, module)?)?;
+    module.add_function(wrap_pyfunction!(connection::reactive_split, module)?)
+}
 
 const PROTOCOL: &str = "reactive";

@@ -227,6 +227,11 @@ pub mod refusal {
         "publisher_exists",
         "a publisher was added under this name before",
     );
+    /// A message of an extension whose type is one of the protocol's, or another message's.
+    pub const INVALID_MESSAGE_TYPE: UsageError = UsageError::new(
+        "invalid_message_type",
+        "the type of an extension's message is 64 or more, and no other message has it",
+    );
     /// A message of an extension that the peer does not support, or whose fields are others.
     pub const EXTENSION_NOT_ACTIVE: UsageError = UsageError::new(
         "extension_not_active",

@@ -21,6 +21,7 @@ mod config;
 mod connection;
 mod describe;
 mod error;
+mod extensions;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod intake;
@@ -36,6 +37,7 @@ pub use config::{Config, ReceiveOptions, Role};
 pub use connection::{Connection, Event, SUBSCRIPTION_BYTES};
 pub use describe::Description;
 pub use error::{Kind, Subject, refusal};
+pub use extensions::Extensions;
 pub use limits::Limits;
 pub use names::Names;
 

@@ -10,7 +10,7 @@ mod inbox;
 mod outlet;
 mod waits;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -28,6 +28,7 @@ pub use outlet::Arrival;
 use outlet::Outlet;
 pub use waits::{Interest, Wait};
 
+use crate::message::Field;
 use crate::{Config, Connection, Error, Event, Kind, Role};
 
 /// A connection's machine with the elements that wait for its application.
@@ -50,6 +51,8 @@ pub struct Session {
     untaken: Untaken,
     wakes: Wakes,
     handshake: Handshake,
+    /// Messages of extensions that were not taken.
+    messages: VecDeque<(u64, Vec<Field>)>,
     /// Bytes of elements that may wait to be sent for each subscription of the peer.
     send_bytes: usize,
 }
@@ -116,6 +119,7 @@ impl Session {
             untaken: Untaken::default(),
             wakes: Wakes::default(),
             handshake: Handshake::default(),
+            messages: VecDeque::new(),
             send_bytes,
         }
     }
@@ -134,6 +138,30 @@ impl Session {
         match &self.handshake.extensions {
             Some(extensions) => Ok(extensions.clone()),
             None => Err(self.over().map_or(Error::Blocked, Error::Ended)),
+        }
+    }
+
+    /// Sends a message of an active extension.
+    ///
+    /// # Errors
+    /// `extension_not_active`, `closing`, `not_connected`; [`Error::Ended`].
+    pub fn send_extension(&mut self, message_type: u64, fields: Vec<Field>) -> Result<(), Error> {
+        let sent = self.machine.send_extension(message_type, fields);
+        self.told(sent)
+    }
+
+    /// Takes the next message of an extension: its type and its fields; `None` once the peer has said goodbye.
+    ///
+    /// # Errors
+    /// [`Error::Blocked`]: none is there yet.
+    pub fn take_extension(&mut self) -> Result<Option<(u64, Vec<Field>)>, Error> {
+        match self.messages.pop_front() {
+            Some(message) => {
+                self.untaken.remove(field_bytes(&message.1));
+                Ok(Some(message))
+            }
+            None if self.handshake.goodbye.is_some() => Ok(None),
+            None => Err(Error::Blocked),
         }
     }
 
@@ -184,6 +212,17 @@ impl Session {
     fn wake(&mut self, wait: Wait) {
         self.wakes.wake(wait.key());
     }
+}
+
+/// Bytes that fields are charged.
+fn field_bytes(fields: &[Field]) -> usize {
+    let bytes = fields.iter().map(|field| match field {
+        Field::Varint(_) => 0,
+        Field::String(text) => text.len(),
+        Field::Bytes(bytes) => bytes.len(),
+    });
+    let beside = fields.len().saturating_mul(size_of::<Field>());
+    bytes.fold(beside, usize::saturating_add)
 }
 
 impl ackline_core::Connection for Session {

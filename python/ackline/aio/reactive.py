@@ -8,33 +8,27 @@ message that was sent stays sent.
 
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Unpack
 
 from ackline._closing import tell_loss
 from ackline._deadline import deadline_in, left_until
-from ackline._payloads import Buffer, Payloads
 from ackline._reactive import (
     GOODBYE,
-    MOST_ELEMENTS,
-    PACKED_BYTES,
     PATIENCE,
     UNBOUNDED,
     ConnectionBase,
+    Extensions,
     ListenerBase,
     Part,
     Peer,
-    PublicationBase,
-    RequestBase,
-    SubscriptionBase,
     late,
     least_one,
-    packed,
+    listed,
     wanted,
 )
 from ackline._reactive_core import (
     PendingOp,
     ReactiveConnection,
-    ReactiveElements,
     ReactiveListener,
     reactive_connect,
     reactive_split,
@@ -44,13 +38,11 @@ from ackline._reactive_options import ReactiveListenOptions as ListenOptions
 from ackline._reactive_sources import PublishersBase
 from ackline._table import known, signed
 from ackline.aio._block import Block, Closing
+from ackline.aio._reactive_handles import Publication, SubscribeRequest, Subscription
 from ackline.aio._reactive_serving import serve_publishers
 from ackline.aio._serving import serve_each
 from ackline.aio._wait import Connecting, ready
-from ackline.exceptions import AcklineError, LinkClosed, LinkTimeout, UsageError
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
+from ackline.exceptions import AcklineError, LinkClosed, LinkTimeout
 
 __all__ = [
     "UNBOUNDED",
@@ -71,13 +63,18 @@ __all__ = [
 
 
 @signed("reactive.connect")
-def connect(url: str, **options: Unpack[ConnectOptions]) -> Connecting["Connection"]:
+def connect(
+    url: str, *, extensions: Extensions | None = None, **options: Unpack[ConnectOptions]
+) -> Connecting["Connection"]:
     """Connects.
 
     ``await`` it, or use it with ``async with``.
 
     Args:
         url: ``reactive://host:port``, ``reactive+tls://host:port`` or ``reactive+unix:///path``.
+        extensions: The extensions that this end supports, by their numbers, with the kinds of the
+            fields of their messages, such as ``{7: {64: ["varint", "string", "bytes"]}}``. Those
+            that the peer supports too are active (`Connection.wait_connected`).
         options: See `ConnectOptions`. With ``parts=True`` elements are received in the parts in
             which they come.
 
@@ -85,24 +82,29 @@ def connect(url: str, **options: Unpack[ConnectOptions]) -> Connecting["Connecti
         UsageError: The URL or an option is not understood.
         TransportError: The listener could not be reached, or not be trusted.
     """
-    return Connecting(_connected, reactive_connect(url, known("reactive.connect", options)))
+    given = known("reactive.connect", options)
+    return Connecting(_connected, reactive_connect(url, given, listed(extensions)))
 
 
 @signed("reactive.listen")
-def listen(url: str, **options: Unpack[ListenOptions]) -> "Listener":
+def listen(
+    url: str, *, extensions: Extensions | None = None, **options: Unpack[ListenOptions]
+) -> "Listener":
     """Listens for connections.
 
     Returns at once; use it with ``async with``.
 
     Args:
         url: As for `connect`; port 0 is any free one.
+        extensions: As for `connect`.
         options: See `ListenOptions`.
 
     Raises:
         UsageError: The URL is not understood, or an option or file is wrong.
         TransportError: The address cannot be listened on.
     """
-    return Listener(ReactiveListener(url, known("reactive.listen", options)))
+    given = known("reactive.listen", options)
+    return Listener(ReactiveListener(url, given, listed(extensions)))
 
 
 @signed("reactive.connect")
@@ -137,234 +139,8 @@ def subscribe(
     """
     place, publisher = reactive_split(url)
     most = wanted(demand, low_water, automatic=automatic)
-    doing = reactive_connect(place, known("reactive.connect", options))
+    doing = reactive_connect(place, known("reactive.connect", options), [])
     return Connecting(_alone, doing, publisher, most)
-
-
-class Subscription(Block, SubscriptionBase):
-    """A subscription to a publisher of the peer: an iterator of elements.
-
-    A cancelled wait of any method takes nothing. An `async with` block cancels the subscription at
-    its end; so does dropping it. The end of the stream is the end of the iteration.
-
-    Example:
-        >>> async with connection.subscribe("ticks") as ticks:  # doctest: +SKIP
-        ...     async for tick in ticks:
-        ...         print(tick)
-    """
-
-    _connection: "Connection | None" = None
-
-    async def receive(self, *, timeout: float | None = None) -> bytes | None:
-        """Waits for the next element.
-
-        Args:
-            timeout: Seconds; None waits for ever.
-
-        Returns:
-            The element; None when the publisher has completed the stream.
-
-        Raises:
-            LinkTimeout: None came in time.
-            StreamFailed: The publisher has ended the stream with an error.
-            UsageError: ``in_parts``: with ``parts=True`` elements come by `receive_part`.
-            LinkClosed: The connection is over.
-        """
-        elements = await self.receive_many(1, timeout=timeout)
-        return elements[0] if elements else None
-
-    async def receive_many(
-        self, max_elements: int = MOST_ELEMENTS, *, timeout: float | None = None
-    ) -> list[bytes]:
-        """Waits for elements, and returns those that are there, at least one.
-
-        Args:
-            max_elements: The most that are returned. An element with which the list reaches 256 KiB
-                is its last one.
-            timeout: Seconds; None waits for ever.
-
-        Returns:
-            The elements; an empty list when the publisher has completed the stream.
-
-        Raises:
-            LinkTimeout: None came in time; raises also as `receive`.
-        """
-        deadline = deadline_in(timeout)
-        while (elements := self._core.try_receive(max_elements)) is not None:
-            if elements:
-                return elements
-            if not await ready(partial(self._core.wait_async, "element"), left_until(deadline)):
-                raise late("no element came", timeout)
-        return []
-
-    async def receive_packed(
-        self, max_bytes: int = PACKED_BYTES, *, timeout: float | None = None
-    ) -> bytes | None:
-        """Waits for elements of a fixed size, and returns those that are there in one piece.
-
-        Args:
-            max_bytes: The most bytes that are returned, but one element at least.
-            timeout: Seconds; None waits for ever.
-
-        Returns:
-            The elements, one behind the other, as for `numpy.frombuffer`; None when the publisher
-            has completed the stream.
-
-        Raises:
-            LinkTimeout: None came in time.
-            UsageError: ``not_fixed_size``: the elements have any size; raises also as `receive`.
-        """
-        deadline = deadline_in(timeout)
-        while (elements := self._core.try_receive_packed(max_bytes)) is not None:
-            if elements:
-                return elements
-            if not await ready(partial(self._core.wait_async, "element"), left_until(deadline)):
-                raise late("no element came", timeout)
-        return None
-
-    async def receive_part(self, *, timeout: float | None = None) -> Part | None:
-        """Waits for the next part of an element, or for an element that comes whole.
-
-        Args:
-            timeout: Seconds; None waits for ever.
-
-        Returns:
-            The part; None when the publisher has completed the stream.
-
-        Raises:
-            LinkTimeout: None came in time; raises also as `receive`.
-        """
-        deadline = deadline_in(timeout)
-        while (part := self._core.try_receive_part()) is None:
-            if not await ready(partial(self._core.wait_async, "element"), left_until(deadline)):
-                raise late("no part came", timeout)
-        return None if part is False else Part(*part)
-
-    async def arrays(
-        self, dtype: "npt.DTypeLike", max_bytes: int = PACKED_BYTES
-    ) -> AsyncIterator["npt.NDArray[Any]"]:
-        """Iterates over elements of a fixed size as NumPy arrays.
-
-        Args:
-            dtype: The type of one element, such as ``"<f8"``; also a structured one.
-            max_bytes: The most bytes of one array, but one element at least.
-
-        Raises:
-            UsageError: The type has another size than the elements; raises also as
-                `receive_packed`.
-        """
-        import numpy as np
-
-        of = np.dtype(dtype)
-        if of.itemsize != self.element_size:
-            raise UsageError(
-                f"dtype {of} has {of.itemsize} bytes, and the elements have {self.element_size}"
-            )
-        while (elements := await self.receive_packed(max_bytes)) is not None:
-            yield np.frombuffer(elements, dtype=of)
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        while elements := await self.receive_many():
-            for element in elements:
-                yield element
-
-    async def _leave(self, *, failed: bool) -> None:
-        self._core.cancel()
-        if self._connection is not None:
-            await self._connection._leave(failed=failed)  # noqa: SLF001 (it is this one's own)
-
-
-class Publication(Block, PublicationBase):
-    """An accepted subscription of the peer, which this end sends elements to.
-
-    An `async with` block completes the stream at its end; if an exception leaves the block, its
-    text is the error that ends the stream. Dropped otherwise, the stream ends with an error.
-    """
-
-    async def send(self, element: Buffer, *, timeout: float | None = None) -> None:
-        """Sends an element; waits for demand, and while `send_bytes` leaves no room.
-
-        Args:
-            element: Bytes, or anything else with a buffer of bytes.
-            timeout: Seconds; None waits for ever.
-
-        Raises:
-            LinkTimeout: There was no demand in time; nothing was sent.
-            PeerCancelled: The subscriber wants no more.
-            UsageError: ``wrong_element_size``, ``already_ended``.
-            LinkClosed: The connection is over.
-        """
-        await self.send_elements(ReactiveElements([element]), timeout=timeout)
-
-    async def send_many(self, elements: Payloads, *, timeout: float | None = None) -> None:
-        """Sends elements in order; a sequence of bytes, or an Arrow array of binary or strings.
-
-        Args:
-            elements: The elements.
-            timeout: Seconds for all of them; None waits for ever.
-
-        Raises:
-            LinkTimeout: There was no demand in time; the first of them may have been sent. Raises
-                also as `send`.
-        """
-        await self.send_elements(ReactiveElements(elements), timeout=timeout)
-
-    async def send_packed(self, elements: object, *, timeout: float | None = None) -> None:
-        """Sends elements of the stream's fixed size that stand one behind the other.
-
-        Args:
-            elements: A buffer of them, such as a NumPy array.
-            timeout: Seconds for all of them; None waits for ever.
-
-        Raises:
-            LinkTimeout: As by `send_many`, whose other errors are raised too.
-        """
-        await self.send_elements(packed(elements), timeout=timeout)
-
-    async def send_elements(
-        self, elements: ReactiveElements, *, timeout: float | None = None
-    ) -> None:
-        """Sends elements that were prepared; as `send_many`."""
-        deadline = deadline_in(timeout)
-        while not elements.done:
-            if self._core.try_publish(elements) or elements.done:
-                continue
-            if not await ready(partial(self._core.wait_async, "room"), left_until(deadline)):
-                raise late("there was no demand", timeout)
-
-    async def wait_cancelled(self, *, timeout: float | None = None) -> None:
-        """Waits until the subscriber has cancelled, or the connection is over.
-
-        Raises:
-            LinkTimeout: Neither happened in time.
-        """
-        if not await ready(partial(self._core.wait_async, "cancelled"), timeout):
-            raise late("it was not cancelled", timeout)
-
-    async def _leave(self, *, failed: bool) -> None:
-        if self._core.cancelled:
-            return
-        if failed:
-            self._core.fail("the publisher has failed")
-        else:
-            self._core.complete()
-
-
-class SubscribeRequest(RequestBase):
-    """A subscription of the peer that waits for an answer. If it is dropped, it is rejected."""
-
-    def accept(self, element_size: int = 0) -> Publication:
-        """Accepts it.
-
-        Args:
-            element_size: The bytes of every element, which are packed then; 0 is any size.
-
-        Raises:
-            PeerCancelled: The subscriber has left.
-            UsageError: ``already_answered``.
-            LinkClosed: The connection is over.
-        """
-        return Publication(self._core.accept(element_size), element_size)
 
 
 class Publishers(PublishersBase):
@@ -481,6 +257,49 @@ class Connection(Block, ConnectionBase):
             UsageError: As by `Publishers.serve`, whose other errors are raised too.
         """
         await _publishers(publishers).serve(self, concurrency=concurrency)
+
+    async def wait_connected(self, *, timeout: float | None = None) -> list[int]:
+        """Waits for the peer's hello.
+
+        Args:
+            timeout: Seconds; None waits for ever.
+
+        Returns:
+            The extensions that both ends support, ascending.
+
+        Raises:
+            LinkTimeout: The hello did not come in time.
+            ProtocolError: The peer broke a rule, such as another version.
+            LinkClosed: The connection is over.
+        """
+        deadline = deadline_in(timeout)
+        while (active := self._core.connected()) is None:
+            if not await ready(partial(self._core.wait_async, "connected"), left_until(deadline)):
+                raise late("the peer's hello did not come", timeout)
+        return active
+
+    async def receive_extension(
+        self, *, timeout: float | None = None
+    ) -> tuple[int, list[int | str | bytes]] | None:
+        """Waits for the next message of an extension.
+
+        Messages that nobody takes are held in memory, so that a connection with extensions takes
+        them.
+
+        Args:
+            timeout: Seconds; None waits for ever.
+
+        Returns:
+            Its type and its fields; None once the peer has said goodbye.
+
+        Raises:
+            LinkTimeout: None came in time; raises also as `accept`.
+        """
+        deadline = deadline_in(timeout)
+        while (message := self._core.try_receive_extension()) is None:
+            if not await ready(partial(self._core.wait_async, "extension"), left_until(deadline)):
+                raise late("no message of an extension came", timeout)
+        return message or None
 
     async def shutdown(self, reason: str = GOODBYE, *, timeout: float | None = None) -> None:
         """Ends the connection in good order: sends what was published, then says goodbye.
@@ -608,7 +427,7 @@ async def _subscribed(
 ) -> Subscription:
     deadline = deadline_in(timeout)
     # The end that listens waits for the peer's hello.
-    while not core.connected() and core.peer is not None:
+    while core.connected() is None and core.peer is not None:
         if not await ready(partial(core.wait_async, "connected"), left_until(deadline)):
             raise late("the peer's hello did not come", timeout)
     subscription = core.subscribe(publisher, *most)

@@ -326,3 +326,26 @@ def test_unix_sockets_carry_streams(tmp_path: Path) -> None:
         publication.send(b"1")
         assert ticks.receive(timeout=TIME) == b"1"
         assert (ends[0].peer, ends[1].peer is not None) == (None, True)
+
+
+def test_extensions_that_both_ends_support_have_messages() -> None:
+    own = {7: {64: ["varint", "string", "bytes"]}, 9: {}}
+    with pair({"extensions": {9: {}, 7: own[7]}}, extensions=own) as (near, far):
+        assert near.wait_connected(timeout=TIME) == [7, 9]
+        assert far.wait_connected(timeout=TIME) == [7, 9]
+        near.send_extension(64, 1 << 40, "ü", b"\xff")
+        assert far.receive_extension(timeout=TIME) == (64, [1 << 40, "ü", b"\xff"])
+        with pytest.raises(UsageError) as refused:
+            near.send_extension(64, "ü", "ü", b"")
+        assert refused.value.code == "extension_not_active"
+        with pytest.raises(LinkTimeout, match="no message of an extension came"):
+            far.receive_extension(timeout=NOW)
+        near.shutdown(timeout=TIME)
+        assert far.receive_extension(timeout=TIME) is None
+    with pair(extensions=own) as (near, _):
+        assert near.wait_connected(timeout=TIME) == []
+    with pytest.raises(UsageError, match='a field is "text"'):
+        reactive.listen(URL, extensions={7: {64: ["text"]}})
+    with pytest.raises(UsageError) as wrong:
+        reactive.listen(URL, extensions={7: {63: []}})
+    assert wrong.value.code == "invalid_message_type"

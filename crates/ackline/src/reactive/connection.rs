@@ -6,8 +6,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ackline_link::{Admitted, Budget, End, Link, LinkStats, PeerInfo};
+use ackline_reactive::message::Field;
 use ackline_reactive::session::{Demand, TOP, Wait};
-use ackline_reactive::{Config, Error, Kind, Role};
+use ackline_reactive::{Config, Error, Extensions, Kind, Role, refusal};
 use tokio::time::Instant;
 
 use super::options::ConnectOptions;
@@ -178,6 +179,60 @@ impl Connection {
     pub fn try_accept(&self) -> Result<Option<SubscribeRequest>, Error> {
         let accepted = self.top.call_now(|session, _| session.accept())?;
         Ok(accepted.map(|arrival| SubscribeRequest::new(self.top.at(arrival.serial), arrival)))
+    }
+
+    /// Sends a message of an active extension, which stands for a value.
+    ///
+    /// # Errors
+    /// `extension_not_active`: the peer does not support it, or no message stands for the value; `closing`;
+    /// [`Error::Ended`].
+    pub fn send<M>(&self, extensions: &Extensions<M>, value: &M) -> Result<(), Error> {
+        let message = extensions.encode(value);
+        let (message_type, fields) = message.ok_or(refusal::EXTENSION_NOT_ACTIVE)?;
+        self.send_extension(message_type, fields)
+    }
+
+    /// Sends a message of an active extension: its type and its fields.
+    ///
+    /// # Errors
+    /// `extension_not_active`, `closing`; [`Error::Ended`].
+    pub fn send_extension(&self, message_type: u64, fields: Vec<Field>) -> Result<(), Error> {
+        let send = |session: &mut Session, _| session.send_extension(message_type, fields);
+        self.top.call_alive(send)
+    }
+
+    /// The next message of an extension: its type and its fields; `None` once the peer has said goodbye. Where an
+    /// application supports extensions with messages, it takes them: those that wait are charged to its memory. Cancel-safe.
+    ///
+    /// # Errors
+    /// [`Error::Ended`], once all that came before were handed out.
+    pub async fn receive_extension(&self) -> Result<Option<(u64, Vec<Field>)>, Error> {
+        let take = |session: &mut Session, _| session.take_extension();
+        self.top.when(|_| Wait::Extension, take).await
+    }
+
+    /// As [`receive_extension`](Self::receive_extension), or [`Error::Blocked`] where none is there yet.
+    ///
+    /// # Errors
+    /// As said.
+    pub fn try_receive_extension(&self) -> Result<Option<(u64, Vec<Field>)>, Error> {
+        self.top.call_now(|session, _| session.take_extension())
+    }
+
+    /// Calls `handle` with the value of each message of an extension, or with the sentence that says why it has none, until
+    /// the peer says goodbye.
+    ///
+    /// # Errors
+    /// [`Error::Ended`].
+    pub async fn handle<M>(
+        &self,
+        extensions: &Extensions<M>,
+        mut handle: impl FnMut(Result<M, String>),
+    ) -> Result<(), Error> {
+        while let Some((message_type, fields)) = self.receive_extension().await? {
+            handle(extensions.decode(message_type, &fields));
+        }
+        Ok(())
     }
 
     /// Ends the connection in good order: elements that were published go out, then a goodbye with a reason, which the peer

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ackline::reactive::{
-    self, Config, ConnectOptions, Connection, Demand, Error, ListenOptions, Publication, Published,
-    Publishers, Subscription,
+    self, Config, ConnectOptions, Connection, Demand, Error, ExtensionMessage, Extensions, Field,
+    FieldKind, ListenOptions, Publication, Published, Publishers, Subscription,
 };
 use ackline_core::OpenError;
 use ackline_link::End;
@@ -511,4 +511,50 @@ async fn wrong_urls_and_options_are_named() {
         connect("reactive://127.0.0.1:1").await.code(),
         "reactive.connect"
     );
+}
+
+#[tokio::test]
+async fn extensions_are_values_of_the_application_where_both_ends_support_them() {
+    let mut extensions = Extensions::<u64>::default();
+    let ping = ExtensionMessage {
+        message_type: 64,
+        extension: 7,
+        fields: vec![FieldKind::Varint],
+    };
+    let decode = |fields: &[Field]| match fields {
+        [Field::Varint(number)] if *number < 100 => Ok(*number),
+        _ => Err("too large".to_owned()),
+    };
+    let encode = |number: &u64| Some(vec![Field::Varint(*number)]);
+    extensions.message(ping, decode, encode).unwrap();
+    let mut link = Config::with_timers();
+    extensions.configure(&mut link);
+    let mut options = ListenOptions::default();
+    options.link.clone_from(&link);
+    options.link.extensions.push(9);
+    let listener = reactive::listen("reactive://127.0.0.1:0", options)
+        .await
+        .unwrap();
+    let connected = ConnectOptions {
+        link,
+        ..ConnectOptions::default()
+    };
+    let left = reactive::connect(listener.url(), connected).await.unwrap();
+    let right = soon(listener.accept()).await.unwrap();
+    assert_eq!(soon(left.connected()).await.unwrap(), [7]);
+    for number in [5, 500] {
+        left.send(&extensions, &number).unwrap();
+    }
+    soon(left.shutdown("done", Some(LONG))).await.unwrap();
+    let mut came = Vec::new();
+    soon(right.handle(&extensions, |value| came.push(value)))
+        .await
+        .unwrap();
+    assert_eq!(came, [Ok(5), Err("too large".to_owned())]);
+    let stranger = reactive::connect(listener.url(), ConnectOptions::default())
+        .await
+        .unwrap();
+    assert!(soon(stranger.connected()).await.unwrap().is_empty());
+    let refused = stranger.send(&extensions, &5).unwrap_err();
+    assert_eq!(refused.code(), "extension_not_active");
 }

@@ -1,10 +1,11 @@
 //! A connection by readiness: verbs that never wait, and waits that take nothing.
 
-use ackline::reactive::{Connection, Demand, Error, Interest, connect, split_url};
+use ackline::reactive::{ConnectOptions, Connection, Demand, Error, Interest, connect, split_url};
 use ackline_core::options::Uses;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use super::extensions::{Given, configure, fields_of, told};
 use super::publication::ReactiveRequest;
 use super::raised::{raised, unless_blocked};
 use super::subscription::ReactiveSubscription;
@@ -32,8 +33,10 @@ pub(crate) fn reactive_connect(
     py: Python<'_>,
     url: String,
     options: &Bound<'_, PyDict>,
+    extensions: Given,
 ) -> PyResult<PendingOp> {
-    let options = made(Uses::CONNECT, options)?;
+    let mut options: ConnectOptions = made(Uses::CONNECT, options)?;
+    configure(&mut options.link, extensions)?;
     PendingOp::begin(py, raised, async move {
         connect(&url, options).await.map(ReactiveConnection::new)
     })
@@ -78,11 +81,38 @@ impl ReactiveConnection {
         }))
     }
 
-    /// Whether the peer's hello has come; raises the end of a connection that ended before.
-    fn connected(&self, py: Python<'_>) -> PyResult<bool> {
+    /// The extensions that both ends support; `None` before the peer's hello. Raises the end of a connection that ended
+    /// before it.
+    fn connected(&self, py: Python<'_>) -> PyResult<Option<Vec<u64>>> {
         let connection = self.connection.get()?;
-        let connected = py.detach(|| connection.try_connected());
-        unless_blocked(connected).map(|extensions| extensions.is_some())
+        unless_blocked(py.detach(|| connection.try_connected()))
+    }
+
+    /// Sends a message of an active extension.
+    fn send_extension(
+        &self,
+        py: Python<'_>,
+        message_type: u64,
+        fields: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let connection = self.connection.get()?;
+        let fields = fields_of(fields)?;
+        let sent = py.detach(|| connection.send_extension(message_type, fields));
+        sent.map_err(raised)
+    }
+
+    /// The next message of an extension; `None` before it comes, false when no more come.
+    fn try_receive_extension(&self, py: Python<'_>) -> PyResult<Option<Extended>> {
+        let connection = self.connection.get()?;
+        let received = py.detach(|| connection.try_receive_extension());
+        match unless_blocked(received)? {
+            None => Ok(None),
+            Some(None) => Ok(Some(Extended::Over(false))),
+            Some(Some((message_type, fields))) => {
+                let message = (message_type, told(py, &fields)?);
+                Ok(Some(Extended::Message(message)))
+            }
+        }
     }
 
     /// Says goodbye, and waits for the connection's end.
@@ -147,6 +177,13 @@ pub(crate) enum Accepted {
     Over(bool),
 }
 
+/// The result of `try_receive_extension`.
+#[derive(IntoPyObject)]
+pub(crate) enum Extended {
+    Message((u64, Vec<Py<PyAny>>)),
+    Over(bool),
+}
+
 impl ReactiveConnection {
     pub(super) fn new(connection: Connection) -> Self {
         Self {
@@ -159,6 +196,7 @@ impl ReactiveConnection {
         let interest = match interest {
             "arrival" => Interest::Arrival,
             "connected" => Interest::Connected,
+            "extension" => Interest::Extension,
             "end" => Interest::End,
             _ => return Err(errors::usage("interest", "there is no such interest")),
         };

@@ -1,11 +1,12 @@
 //! A listener: hands out each connection once.
 
-use ackline::reactive::{Listener, listen};
+use ackline::reactive::{ListenOptions, Listener, listen};
 use ackline_core::options::Uses;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::connection::ReactiveConnection;
+use super::extensions::{Given, configure};
 use super::raised::raised;
 use crate::dicts::set_fields;
 use crate::options::made;
@@ -23,8 +24,14 @@ pub(crate) struct ReactiveListener {
 #[pymethods]
 impl ReactiveListener {
     #[new]
-    fn new(py: Python<'_>, url: &str, options: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let options = made(Uses::LISTEN, options)?;
+    fn new(
+        py: Python<'_>,
+        url: &str,
+        options: &Bound<'_, PyDict>,
+        extensions: Given,
+    ) -> PyResult<Self> {
+        let mut options: ListenOptions = made(Uses::LISTEN, options)?;
+        configure(&mut options.link, extensions)?;
         let listening = runtime::block_on(py, None, listen(url, options))?;
         let listener = listening
             .ok_or_else(|| errors::timeout("listening took too long"))?

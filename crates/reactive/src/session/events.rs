@@ -92,8 +92,17 @@ impl Session {
                     reason
                 };
                 self.handshake.goodbye = Some(reason.into());
-                self.wake(Wait::Accept);
-                self.wake(Wait::Connected);
+                for wait in [Wait::Accept, Wait::Connected, Wait::Extension] {
+                    self.wake(wait);
+                }
+            }
+            Event::Extension {
+                message_type,
+                fields,
+            } => {
+                self.untaken.add(super::field_bytes(&fields));
+                self.messages.push_back((message_type, fields));
+                self.wake(Wait::Extension);
             }
             _ => {}
         }

@@ -143,9 +143,14 @@ impl Inbox {
         Some(taken)
     }
 
+    /// Whether a part of an element is in front.
+    fn is_in_parts(&self) -> bool {
+        matches!(self.items.front(), Some(Item::Part(_)))
+    }
+
     fn take_part(&mut self, untaken: &mut Untaken) -> Option<Part> {
         if let Some(size) = self.size()
-            && !matches!(self.items.front(), Some(Item::Part(_)))
+            && !self.is_in_parts()
         {
             let data = self.take_bytes((size, size), untaken)?;
             return Some(whole(data.into()));
@@ -255,8 +260,7 @@ impl Session {
     /// [`Error::Blocked`]: none is there yet. [`Error::Failed`], [`Error::Ended`]. `in_parts`: it came in parts, and with
     /// [`Config::parts`](crate::Config::parts) it is taken so.
     pub fn take_element(&mut self, serial: Serial) -> Result<Option<Payload>, Error> {
-        let is_part = matches!(self.inbox(serial)?.items.front(), Some(Item::Part(_)));
-        if is_part {
+        if self.inbox(serial)?.is_in_parts() {
             return Err(refusal::IN_PARTS.into());
         }
         let part = self.take_part(serial)?;
@@ -270,17 +274,21 @@ impl Session {
     /// As [`take_element`](Self::take_element).
     pub fn take_elements(&mut self, serial: Serial, max: usize) -> Result<Vec<Payload>, Error> {
         let (mut elements, mut bytes) = (Vec::new(), 0_usize);
-        while elements.len() < max.max(1) && bytes < MOST_AT_ONCE {
-            match self.take_element(serial) {
-                Ok(Some(element)) => {
-                    bytes = bytes.saturating_add(element.bytes());
-                    elements.push(element);
-                }
-                // The next call tells the error.
-                Err(error) if elements.is_empty() => return Err(error),
-                Ok(None) | Err(_) => break,
+        if let Some(inbox) = self.inboxes.get_mut(&serial) {
+            let most = max.max(1);
+            while elements.len() < most && bytes < MOST_AT_ONCE && !inbox.is_in_parts() {
+                let Some(part) = inbox.take_part(&mut self.untaken) else {
+                    break;
+                };
+                bytes = bytes.saturating_add(part.data.bytes());
+                elements.push(part.data);
             }
         }
+        if elements.is_empty() {
+            // The reason why there is none.
+            return Ok(self.take_element(serial)?.into_iter().collect());
+        }
+        self.replenish(serial)?;
         Ok(elements)
     }
 

@@ -330,6 +330,12 @@ fn elements_that_wait_to_be_sent_are_bounded_and_room_is_told() {
     pair.server.poll_transmit(pair.now, &mut out);
     assert_eq!(pair.server.poll_wake(), Some(Wait::Write(theirs).key()));
     assert!(pair.server.room(theirs).is_ok());
+    let mut elements: VecDeque<Bytes> = vec![Bytes::from(vec![0; 500]); 2].into();
+    pair.server.publish(theirs, &mut elements).unwrap();
+    assert!(elements.is_empty(), "they fill the room");
+    assert!(matches!(pair.server.room(theirs), Err(Error::Blocked)));
+    let mut out = SendQueue::new();
+    pair.server.poll_transmit(pair.now, &mut out);
     let mut elements: VecDeque<Bytes> = vec![Bytes::new(); 100_000].into();
     pair.server.publish(theirs, &mut elements).unwrap();
     assert_eq!(
@@ -408,4 +414,36 @@ fn a_missing_hello_is_waited_for_and_its_extensions_are_told() {
     assert!(silent.client.handle_timeout(late).is_err());
     let ended = silent.client.connected().unwrap_err();
     assert_eq!(ended.code(), "reactive.timeout");
+}
+
+#[test]
+fn messages_of_extensions_are_charged_until_they_are_taken() {
+    let message = crate::message::ExtensionMessage {
+        message_type: 64,
+        extension: 7,
+        fields: vec![crate::message::FieldKind::String],
+    };
+    let change = |config: &mut Config| {
+        config.extensions = vec![7];
+        config.extension_messages = vec![message.clone()];
+    };
+    let mut pair = Pair::with(change);
+    pair.server = session(Role::Server, change);
+    let text = "x".repeat(500);
+    let refused = pair.client.send_extension(65, Vec::new()).unwrap_err();
+    assert_eq!(refused.code(), "extension_not_active");
+    pair.exchange();
+    assert!(matches!(pair.server.take_extension(), Err(Error::Blocked)));
+    pair.client
+        .send_extension(64, vec![Field::String(text.clone())])
+        .unwrap();
+    pair.exchange();
+    assert!(pair.server.held_bytes() >= 500);
+    assert!(pair.server.is_there(TOP, Interest::Extension));
+    let taken = pair.server.take_extension().unwrap().unwrap();
+    assert_eq!(taken, (64, vec![Field::String(text)]));
+    assert_eq!(pair.server.held_bytes(), 0);
+    pair.client.goodbye("").unwrap();
+    pair.exchange();
+    assert!(pair.server.take_extension().unwrap().is_none());
 }

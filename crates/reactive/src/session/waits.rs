@@ -12,6 +12,8 @@ pub enum Wait {
     Accept,
     /// The peer's hello.
     Connected,
+    /// A message of an extension.
+    Extension,
     /// Elements of a subscription, its acceptance, and its end.
     Read(Serial),
     /// Demand and room of a subscription of the peer, and its end.
@@ -24,6 +26,7 @@ impl Wait {
         match self {
             Self::Accept => 1,
             Self::Connected => 2,
+            Self::Extension => 3,
             Self::Read(serial) => serial << 2,
             Self::Write(serial) => (serial << 2) | 1,
         }
@@ -38,6 +41,8 @@ pub enum Interest {
     Arrival,
     /// Of a connection: that the peer's hello has come.
     Connected,
+    /// Of a connection: a message of an extension, or that none will come any more.
+    Extension,
     /// Of a subscription: that it was accepted or rejected.
     Accepted,
     /// Of a subscription: an element, or its end.
@@ -67,6 +72,7 @@ impl Handles for Session {
         match interest {
             Interest::Arrival => Wait::Accept.key(),
             Interest::Connected => Wait::Connected.key(),
+            Interest::Extension => Wait::Extension.key(),
             Interest::Accepted | Interest::Element => Wait::Read(serial).key(),
             Interest::Room | Interest::Cancelled => Wait::Write(serial).key(),
             Interest::End => u64::MAX,
@@ -77,6 +83,7 @@ impl Handles for Session {
         match interest {
             Interest::Arrival => self.has_arrival(),
             Interest::Connected => !matches!(self.connected(), Err(Error::Blocked)),
+            Interest::Extension => !self.messages.is_empty() || self.handshake.goodbye.is_some(),
             Interest::Accepted => !matches!(self.accepted(serial), Err(Error::Blocked)),
             Interest::Element => self.has_element(serial),
             Interest::Room => !matches!(self.room(serial), Err(Error::Blocked)),
