@@ -69,5 +69,5 @@ pub async fn connect(url: &str, options: ConnectOptions) -> Result<Connection, E
 /// # Errors
 /// A wrong URL or option, an address in use.
 pub async fn listen(url: &str, options: ListenOptions) -> Result<Listener, Error> {
-    Listener::listen(url, options).await
+    Ok(listener::bind(url, options).await?)
 }

@@ -1,14 +1,16 @@
-//! Connections of protocols whose links end with them: how a URL is read, how one is made, and how an accepted one is
-//! driven.
+//! Connections of protocols whose links end with them: how a URL is read, how one is made, and how they are
+//! accepted.
 
 use std::slice::from_mut;
 use std::time::{Duration, Instant};
 
 use ackline_core::{Connection, OpenError};
 use ackline_link::tls::{TlsError, TlsOptions};
-use ackline_link::{Address, Admitted, Endpoint, Link};
+use ackline_link::{
+    Acceptor, AcceptorOptions, AcceptorStats, Address, Admitted, Endpoint, Link, ListenSpec,
+};
 
-use crate::listening::log_refusal;
+use crate::listening::{Listening, log_refusal};
 
 /// The endpoint of a URL of the protocol with this scheme.
 pub(crate) fn endpoint(scheme: &str, url: &str) -> Result<Endpoint, OpenError> {
@@ -99,4 +101,65 @@ pub(crate) fn drive<C>(
         }
         drop((driven, slot));
     });
+}
+
+/// A listener for applications: hands out each connection once. Dropping it closes the socket; connections that were handed
+/// out go on.
+pub struct Listener<C> {
+    listening: Listening<C>,
+}
+
+impl<C: Send + 'static> Listener<C> {
+    /// Listens at an endpoint; `made` makes the connections. A protocol whose peer may wait for this end is `speaking_first`.
+    pub(crate) async fn bind(
+        endpoint: Endpoint,
+        options: AcceptorOptions,
+        speaking_first: bool,
+        made: impl Fn(Admitted) -> C + Clone + Send + Sync + 'static,
+    ) -> Result<Self, OpenError> {
+        let spec = ListenSpec::new(endpoint, options.handshake_timeout).map_err(OpenError::url)?;
+        let broken = |error| OpenError::listen(format!("{spec}: {error}"));
+        let listener = spec.bind().await.map_err(broken)?;
+        let listener = listener.speaking_first(speaking_first);
+        let acceptor = Acceptor::new(options);
+        let listening = Listening::start(listener, acceptor, "receiver.accept", |ready, _| {
+            move |admitted| ready.put(made(admitted))
+        });
+        Ok(Self { listening })
+    }
+
+    /// The URL listened on, with the port that was chosen.
+    pub fn url(&self) -> &str {
+        self.listening.url()
+    }
+
+    /// The next connection. Cancel-safe.
+    ///
+    /// # Errors
+    /// The listening socket itself is broken.
+    pub async fn accept(&self) -> Result<C, OpenError> {
+        let next = self.listening.next().await;
+        next.ok_or_else(|| OpenError::listen("the listener is broken"))
+    }
+
+    /// The next connection, if one is there now.
+    pub fn try_accept(&self) -> Option<C> {
+        self.listening.try_next()
+    }
+
+    /// Accepts no more: when this returns, the socket is closed and its address is free. Connections that
+    /// were handed out go on. Cancel-safe.
+    pub async fn close(&self) {
+        self.listening.close().await;
+    }
+
+    /// Counts of refused connections and of health checks.
+    pub fn stats(&self) -> AcceptorStats {
+        self.listening.stats()
+    }
+
+    /// Its waits that take nothing.
+    pub fn listening(&self) -> &Listening<C> {
+        &self.listening
+    }
 }

@@ -28,7 +28,9 @@
     feature = "reactive",
     feature = "relink"
 )))]
-compile_error!("ackline needs a protocol: enable its feature bpmux, lumberjack, reactive or relink");
+compile_error!(
+    "ackline needs a protocol: enable its feature bpmux, lumberjack, reactive or relink"
+);
 
 #[cfg(feature = "bpmux")]
 pub mod bpmux;
@@ -41,6 +43,10 @@ mod landing;
 mod listening;
 #[cfg(feature = "lumberjack")]
 pub mod lumberjack;
+#[cfg(any(feature = "reactive", feature = "relink"))]
+mod named_url;
+#[cfg(feature = "spool")]
+mod outgoing;
 #[cfg(feature = "spool")]
 mod pieces;
 #[cfg(feature = "spool")]

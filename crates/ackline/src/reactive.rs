@@ -24,14 +24,14 @@ mod subscription;
 mod url;
 
 pub use ackline_core::Payload;
+pub use ackline_reactive::Extensions;
 #[cfg(feature = "spool")]
 pub use ackline_reactive::intake::{ALL_ENDED, Intake, Run};
+pub use ackline_reactive::message::{ExtensionMessage, Field, FieldKind};
 pub use ackline_reactive::session::{Demand, Interest, MOST_AT_ONCE, NO_REASON, Part, Session};
 pub use ackline_reactive::{
     Config, Error, Kind, Limits, Names, ReceiveOptions as ReactiveOptions, Role, UNBOUNDED,
 };
-pub use ackline_reactive::Extensions;
-pub use ackline_reactive::message::{ExtensionMessage, Field, FieldKind};
 pub use connection::{Connection, Stats};
 #[cfg(feature = "spool")]
 pub use ingest::ElementIngest;
@@ -75,5 +75,5 @@ pub fn check(url: &str, options: &ConnectOptions) -> Result<(), Error> {
 /// # Errors
 /// A wrong URL or option, an address in use.
 pub async fn listen(url: &str, options: ListenOptions) -> Result<Listener, Error> {
-    Listener::listen(url, options).await
+    Ok(listener::bind(url, options).await?)
 }

@@ -1,25 +1,13 @@
 //! A receiver that connects out: one connection at a time, for ever, landed as those are that come in.
 
 use std::sync::Arc;
-use std::time::Duration;
-
-use ackline_link::tls::TlsOptions;
-use ackline_link::{Backoff, Endpoint, Jitter, PeerInfo, Stream};
 
 use super::address::Address;
 use super::ingest::MessageIngest;
-use crate::landing::{Shared, carry};
+use crate::landing::Shared;
+use crate::outgoing::{Outgoing, filled};
 use crate::protocol::Accepting;
 use crate::{ReceiverError, ReceiverOptions};
-
-/// One place that the receiver connects to.
-struct Subscription {
-    endpoint: Endpoint,
-    ingest: MessageIngest,
-    shared: Arc<Shared>,
-    connect_timeout: Duration,
-    reconnect_max: Duration,
-}
 
 /// Connects to a URL, for ever.
 pub(super) fn subscribe(
@@ -27,66 +15,16 @@ pub(super) fn subscribe(
     shared: &Arc<Shared>,
     options: &ReceiverOptions,
 ) -> Result<Accepting, ReceiverError> {
-    let usage = |error: &dyn std::fmt::Display| ReceiverError::Usage(error.to_string());
-    let Address {
-        mut endpoint,
-        stream,
-    } = Address::parse(url).map_err(ReceiverError::Usage)?;
-    // Where there are URLs to listen on, the options of TLS may be for those alone.
-    let tls = if endpoint.tls.is_some() || options.urls.is_empty() {
-        options.tls.clone()
-    } else {
-        TlsOptions::default()
-    };
-    Endpoint::fill(std::slice::from_mut(&mut endpoint), &tls).map_err(|error| usage(&error))?;
-    endpoint.client().map_err(|error| usage(&error))?;
+    let Address { endpoint, stream } = Address::parse(url).map_err(ReceiverError::Usage)?;
+    let endpoint = filled(endpoint, options)?;
     let own = &options.bpmux;
-    let subscription = Subscription {
+    let outgoing = Outgoing {
+        shown: endpoint.to_string(),
         endpoint,
         ingest: MessageIngest::new(own, shared.budget(), stream),
         shared: Arc::clone(shared),
         connect_timeout: own.connect_timeout,
         reconnect_max: own.reconnect_max,
     };
-    Ok(Box::pin(subscription.run()))
+    Ok(Box::pin(outgoing.run(|_| false)))
 }
-
-impl Subscription {
-    async fn run(self) {
-        let mut backoff = Backoff::new(FIRST_WAIT, self.reconnect_max, Jitter::new(None));
-        let mut was_told = false;
-        loop {
-            let begin = tokio::time::Instant::now();
-            match ackline_link::connect(&self.endpoint, self.connect_timeout).await {
-                Ok(stream) => {
-                    was_told = false;
-                    // Not ended with this task: received messages are acknowledged first.
-                    let _ = tokio::spawn(self.carry(stream)).await;
-                    if begin.elapsed() > WORKED {
-                        backoff.reset();
-                    }
-                }
-                Err(error) if !std::mem::replace(&mut was_told, true) => {
-                    let (url, why) = (self.endpoint.to_string(), error.to_string());
-                    tracing::warn!(code = "receiver.not_connected", url, why, "trying for ever");
-                }
-                Err(_) => {}
-            }
-            tokio::time::sleep(backoff.next_wait()).await;
-        }
-    }
-
-    fn carry(&self, stream: Stream) -> impl Future<Output = ()> + Send + use<> {
-        let mut peer = PeerInfo::unix(None);
-        let address = self.endpoint.addresses.first().map(ToString::to_string);
-        peer.name = address.unwrap_or_default().into();
-        peer.sender = Arc::clone(&peer.name);
-        let shared = Arc::clone(&self.shared);
-        carry(shared, self.ingest.clone(), (stream, peer))
-    }
-}
-
-/// The ceiling of the first wait between two attempts.
-const FIRST_WAIT: Duration = Duration::from_millis(100);
-/// The time after which a connection counts as working: after its end the first wait is a short one again.
-const WORKED: Duration = Duration::from_secs(1);

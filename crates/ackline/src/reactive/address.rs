@@ -4,7 +4,8 @@ use ackline_link::tls::TlsOptions;
 use ackline_link::{AddressError, Endpoint};
 
 use super::SCHEME;
-use super::url::split;
+use super::url::{KEY, split};
+use crate::named_url;
 
 /// A receiver's URL.
 ///
@@ -17,27 +18,9 @@ pub(super) struct Address {
     pub(super) publisher: String,
 }
 
-/// The URL of a publisher at a place that is bound.
+/// The URL of a publisher at a place that is bound; a name's slashes stay.
 pub(super) fn url_of(place: &str, publisher: &str) -> String {
-    let name = escaped(publisher);
-    if place.contains("+unix://") {
-        format!("{place}?publisher={name}")
-    } else {
-        format!("{place}/{name}")
-    }
-}
-
-/// Percent-encoded, but for letters, digits, `-`, `_`, `.`, `~` and `/`.
-fn escaped(name: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~/".contains(&byte);
-    let escape = |byte: u8| {
-        if plain(byte) {
-            char::from(byte).to_string()
-        } else {
-            format!("%{byte:02X}")
-        }
-    };
-    name.bytes().map(escape).collect()
+    named_url::url_of(place, KEY, &named_url::escaped(publisher, b"/"))
 }
 
 impl Address {

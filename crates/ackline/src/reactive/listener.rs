@@ -1,69 +1,22 @@
-//! A listener for applications: hands out each connection once.
+//! Listening.
 
 use ackline_core::OpenError;
-use ackline_link::{Acceptor, AcceptorStats, Budget, ListenSpec};
-use ackline_reactive::Error;
+use ackline_link::Budget;
 
 use super::connection::{Connection, Made};
 use super::options::ListenOptions;
-use crate::listening::Listening;
+use crate::dialing;
 
-/// Accepts connections. Dropping it closes the socket; connections that were handed out go on.
-pub struct Listener {
-    listening: Listening<Connection>,
-}
+/// Accepts connections.
+pub type Listener = dialing::Listener<Connection>;
 
-impl Listener {
-    pub(super) async fn listen(url: &str, mut options: ListenOptions) -> Result<Self, Error> {
-        let endpoint = options.endpoint(url)?;
-        let spec = ListenSpec::new(endpoint, options.acceptor.handshake_timeout);
-        let spec = spec.map_err(OpenError::url)?;
-        let broken = |error| OpenError::listen(format!("{spec}: {error}"));
-        let listener = spec.bind().await.map_err(broken)?;
-        let made = Made {
-            config: options.link,
-            send_bytes: options.send_bytes,
-            budget: Budget::new(options.memory),
-        };
-        let acceptor = Acceptor::new(options.acceptor);
-        let listening = Listening::start(listener, acceptor, "receiver.accept", |ready, _| {
-            move |admitted| ready.put(Connection::admitted(admitted, &made))
-        });
-        Ok(Self { listening })
-    }
-
-    /// The URL listened on, with the port that was chosen.
-    pub fn url(&self) -> &str {
-        self.listening.url()
-    }
-
-    /// The next connection. Cancel-safe.
-    ///
-    /// # Errors
-    /// The listening socket itself is broken.
-    pub async fn accept(&self) -> Result<Connection, Error> {
-        let next = self.listening.next().await;
-        next.ok_or_else(|| OpenError::listen("the listener is broken").into())
-    }
-
-    /// The next connection, if one is there now.
-    pub fn try_accept(&self) -> Option<Connection> {
-        self.listening.try_next()
-    }
-
-    /// Accepts no more: when this returns, the socket is closed and its address is free. Connections that
-    /// were handed out go on. Cancel-safe.
-    pub async fn close(&self) {
-        self.listening.close().await;
-    }
-
-    /// Counts of refused connections and of health checks.
-    pub fn stats(&self) -> AcceptorStats {
-        self.listening.stats()
-    }
-
-    /// Its waits that take nothing.
-    pub fn listening(&self) -> &Listening<Connection> {
-        &self.listening
-    }
+pub(super) async fn bind(url: &str, mut options: ListenOptions) -> Result<Listener, OpenError> {
+    let endpoint = options.endpoint(url)?;
+    let made = Made {
+        config: options.link,
+        send_bytes: options.send_bytes,
+        budget: Budget::new(options.memory),
+    };
+    let made = move |admitted| Connection::admitted(admitted, &made);
+    Listener::bind(endpoint, options.acceptor, false, made).await
 }

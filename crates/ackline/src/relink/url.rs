@@ -2,11 +2,12 @@
 
 use ackline_core::options::Options as _;
 use ackline_link::tls::TlsOptions;
-use ackline_link::{AddressError, Endpoint, percent_decoded};
+use ackline_link::{AddressError, Endpoint};
 use ackline_relink::frame::Parameters;
 
 use super::SCHEME;
 use super::options::PARAMETERS;
+use crate::named_url::{self, WrongName};
 use crate::query;
 
 /// The parts of a URL.
@@ -31,25 +32,12 @@ pub struct Wanted(String);
 
 /// The URL of an endpoint at a place that is bound.
 pub(super) fn url_of(place: &str, name: &str) -> String {
-    let name = escaped(name);
-    if place.contains("+unix://") {
-        format!("{place}?endpoint={name}")
-    } else {
-        format!("{place}/{name}")
-    }
+    named_url::url_of(place, KEY, &escaped(name))
 }
 
 /// Percent-encoded, but for letters, digits, `-`, `_`, `.` and `~`.
 pub(super) fn escaped(name: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
-    let escape = |byte: u8| {
-        if plain(byte) {
-            char::from(byte).to_string()
-        } else {
-            format!("%{byte:02X}")
-        }
-    };
-    name.bytes().map(escape).collect()
+    named_url::escaped(name, b"")
 }
 
 impl Target {
@@ -60,38 +48,26 @@ impl Target {
     pub fn parse(url: &str) -> Result<Self, String> {
         let taken = query::take(url, &mut [&mut PARAMETERS.clone()]);
         let query::Plain { url: rest, taken } = taken.map_err(|error| error.to_string())?;
-        let (place, query) = rest.split_once('?').unwrap_or((&rest, ""));
-        let (place, name) = split_name(place);
-        let wrong = |why: &str| format!("{place:?}: {why}");
-        if name.is_some_and(|name| name.contains("://")) {
-            return Err(format!(
-                "{:?} is more than one URL: a link lives at one listener, give that one alone",
-                url.split('?').next().unwrap_or_default()
-            ));
-        }
-        let pairs = query.split('&').filter(|pair| !pair.is_empty());
-        let names_it = |pair: &&str| pair.split('=').next() == Some("endpoint");
-        let (named, rest): (Vec<_>, Vec<_>) = pairs.partition(names_it);
-        let named = named
-            .iter()
-            .map(|pair| pair.split_once('=').unwrap_or_default().1);
-        let mut names = name.into_iter().chain(named);
-        let name = percent_decoded(names.next().unwrap_or_default())
-            .ok_or_else(|| wrong("the endpoint's name is not percent-encoded"))?;
-        if names.next().is_some() {
-            return Err(wrong("the endpoint is named twice"));
-        }
-        let plain = if rest.is_empty() {
-            place.to_owned()
-        } else {
-            format!("{place}?{}", rest.join("&"))
-        };
+        let named = named_url::split(&rest, KEY).map_err(|wrong| {
+            let place = rest.split('?').next().unwrap_or_default();
+            let why = match wrong {
+                WrongName::SeveralUrls => {
+                    let place = url.split('?').next().unwrap_or_default();
+                    return format!(
+                        "{place:?} is more than one URL: a link lives at one listener, give that one alone"
+                    );
+                }
+                WrongName::NotEncoded => "the endpoint's name is not percent-encoded",
+                WrongName::Twice => "the endpoint is named twice",
+            };
+            format!("{place:?}: {why}")
+        })?;
         let target = Self {
-            endpoint: Endpoint::parse(&plain).map_err(in_own_words)?,
-            name,
+            endpoint: Endpoint::parse(&named.plain).map_err(in_own_words)?,
+            name: named.name,
             wanted: Wanted(format!("?{}", taken.join("&"))),
         };
-        target.check(place)?;
+        target.check(&named.place)?;
         Ok(target)
     }
 
@@ -150,6 +126,9 @@ impl Wanted {
     }
 }
 
+/// The name's key in the query.
+const KEY: &str = "endpoint";
+
 /// The length of a name is one byte on the wire.
 const MAX_NAME_BYTES: usize = 255;
 
@@ -179,21 +158,6 @@ fn in_own_words(error: AddressError) -> String {
             "a URL with a user or password in it is refused: write {SCHEME}://host:port/NAME (and %40 for an @)"
         ),
         other => other.to_string(),
-    }
-}
-
-/// `protocol://host:port` and the text behind its slash, which the path of a Unix socket does not have.
-fn split_name(place: &str) -> (&str, Option<&str>) {
-    if place.contains("+unix://") {
-        return (place, None);
-    }
-    let hosts = place.find("://").map_or(0, |at| at + "://".len());
-    match place[hosts..].find('/') {
-        None => (place, None),
-        Some(at) => {
-            let (place, name) = place.split_at(hosts + at);
-            (place, Some(&name[1..]).filter(|name| !name.is_empty()))
-        }
     }
 }
 

@@ -285,6 +285,18 @@ fn a_dropped_handle_ends_its_stream_alone() {
 }
 
 #[test]
+fn a_cancel_drops_what_was_not_taken() {
+    let mut pair = Pair::new();
+    let (own, theirs) = pair.stream(Demand::automatic(10), 0);
+    pair.publish(theirs, &["a", "b"]);
+    assert!(pair.client.held_bytes() > 0);
+    pair.client.cancel(own).unwrap();
+    assert_eq!(pair.client.held_bytes(), 0);
+    assert!(pair.client.take_element(own).unwrap().is_none());
+    assert_eq!(pair.client.cancel(own).unwrap_err().code(), "already_ended");
+}
+
+#[test]
 fn subscriptions_that_are_cancelled_before_anybody_looks_leave_nothing() {
     let mut pair = Pair::new();
     for _ in 0..1_000 {
