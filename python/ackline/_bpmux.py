@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 from ackline._bpmux_core import (
     BpmuxConnection,
-    BpmuxListener,
     BpmuxRequest,
     BpmuxResponse,
     BpmuxSink,
     BpmuxStream,
 )
+from ackline._connections import Peer
 from ackline._payloads import Buffer
 from ackline.exceptions import (
     AcklineError,
@@ -36,10 +36,8 @@ __all__ = [
     "ContextBase",
     "Credit",
     "Kind",
-    "ListenerBase",
     "OnError",
     "Part",
-    "Peer",
     "Reading",
     "RequestBase",
     "ResponseBase",
@@ -47,7 +45,6 @@ __all__ = [
     "abandoned_beside",
     "answered",
     "half_of",
-    "late",
     "least_one",
     "leave",
     "part_of",
@@ -83,18 +80,6 @@ _LONGEST = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
-    """The connector of a listener's connection."""
-
-    name: str
-    """The address, as a trusted proxy told it."""
-    sender: str
-    """The identity: ``tls:`` and the subject of the certificate, else the address."""
-    attributes: dict[str, str]
-    """Further facts, such as ``tls.fingerprint``."""
-
-
-@dataclass(frozen=True, slots=True)
 class Part:
     """A piece of a message."""
 
@@ -107,11 +92,6 @@ class Part:
 def part_of(taken: tuple[bytes, bool] | None) -> Part | None:
     """Returns the part that the native module has taken; None when no more come."""
     return None if taken is None else Part(*taken)
-
-
-def late(what: str, timeout: float | None) -> LinkTimeout:
-    """Returns the error of a wait that was too long."""
-    return LinkTimeout(f"{what} within {timeout} s")
 
 
 def least_one(concurrency: int) -> None:
@@ -450,25 +430,3 @@ class ContextBase:
     def reason(self) -> bytes | None:
         """The payload of the peer's cancel; None before, and if the peer is gone."""
         return None if self._half is None else self._half.cancelled
-
-
-class ListenerBase:
-    """A listener without its waits."""
-
-    def __init__(self, core: BpmuxListener) -> None:
-        self._core = core
-
-    @property
-    def url(self) -> str:
-        """The URL that it listens on, with the chosen port."""
-        return self._core.url
-
-    def stats(self) -> dict[str, Any]:
-        """Returns ``health_checks``, and ``turned_away``: refused connections by reason code."""
-        return self._core.stats()
-
-    def _try_accept(self) -> BpmuxConnection | None:
-        connection = self._core.try_accept()
-        if connection is None and self._core.closed:
-            raise LinkClosed("the listener is closed")
-        return connection

@@ -13,10 +13,10 @@ from ackline._bpmux import (
     RequestBase,
     ResponseBase,
     Writing,
-    late,
     part_of,
 )
 from ackline._bpmux_core import BpmuxSink, BpmuxStream, PendingOp
+from ackline._connections import late
 from ackline._deadline import deadline_in, left_until
 from ackline._payloads import Buffer, Payloads
 from ackline._relink_core import RelinkBatch

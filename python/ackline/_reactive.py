@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
+from ackline._connections import Peer
 from ackline._payloads import Buffer
 from ackline._reactive_core import (
     ReactiveConnection,
     ReactiveElements,
-    ReactiveListener,
     ReactivePublication,
     ReactiveRequest,
     ReactiveSubscription,
@@ -31,14 +31,11 @@ __all__ = [
     "UNBOUNDED",
     "ConnectionBase",
     "Extensions",
-    "ListenerBase",
     "Part",
-    "Peer",
     "PublicationBase",
     "RequestBase",
     "SubscriptionBase",
     "failed",
-    "late",
     "least_one",
     "listed",
     "packed",
@@ -65,18 +62,6 @@ _LONGEST = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
-    """The connector of a listener's connection."""
-
-    name: str
-    """The address, as a trusted proxy told it."""
-    sender: str
-    """The identity: ``tls:`` and the subject of the certificate, else the address."""
-    attributes: dict[str, str]
-    """Further facts, such as ``tls.fingerprint``."""
-
-
-@dataclass(frozen=True, slots=True)
 class Part:
     """A part of an element."""
 
@@ -89,11 +74,6 @@ class Part:
     """Its bytes."""
     is_last: bool
     """Whether it is the last part of its element."""
-
-
-def late(what: str, timeout: float | None) -> LinkTimeout:
-    """Returns the error of a wait that was too long."""
-    return LinkTimeout(f"{what} within {timeout} s")
 
 
 def wanted(demand: int | None, low: int | None, *, automatic: bool) -> tuple[int, int | None]:
@@ -336,25 +316,3 @@ class ConnectionBase:
             f"the connection did not end within {PATIENCE:g} s of the block's end and was cut off: "
             f"{waiting} bytes of elements were not sent. Call shutdown(timeout=...) in the block"
         )
-
-
-class ListenerBase:
-    """A listener without its waits."""
-
-    def __init__(self, core: ReactiveListener) -> None:
-        self._core = core
-
-    @property
-    def url(self) -> str:
-        """The URL that it listens on, with the chosen port."""
-        return self._core.url
-
-    def stats(self) -> dict[str, Any]:
-        """Returns ``health_checks``, and ``turned_away``: refused connections by reason code."""
-        return self._core.stats()
-
-    def _try_accept(self) -> ReactiveConnection | None:
-        connection = self._core.try_accept()
-        if connection is None and self._core.closed:
-            raise LinkClosed("the listener is closed")
-        return connection

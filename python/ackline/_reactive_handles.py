@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ackline._block import Block
+from ackline._connections import late
 from ackline._deadline import deadline_in, left_until
 from ackline._payloads import Buffer, Payloads
 from ackline._reactive import (
@@ -14,7 +15,6 @@ from ackline._reactive import (
     PublicationBase,
     RequestBase,
     SubscriptionBase,
-    late,
     packed,
 )
 from ackline._reactive_core import ReactiveElements

@@ -7,16 +7,13 @@ Both ends are equal, no matter which one connected. For asyncio see `ackline.aio
 from collections.abc import Iterator
 from typing import Unpack
 
-from ackline._block import Block, Closing
+from ackline._block import Block
 from ackline._bpmux import (
     PATIENCE,
     ConnectionBase,
     Credit,
-    ListenerBase,
     OnError,
     Part,
-    Peer,
-    late,
     least_one,
     tell,
 )
@@ -50,11 +47,13 @@ from ackline._bpmux_handles import (
 from ackline._bpmux_options import BpmuxConnectOptions as ConnectOptions
 from ackline._bpmux_options import BpmuxListenOptions as ListenOptions
 from ackline._bpmux_serving import Serving
+from ackline._connections import Peer, late
 from ackline._deadline import deadline_in, left_until
+from ackline._listener import AcceptingListener
 from ackline._payloads import Buffer
 from ackline._serving import serve_each
 from ackline._table import known, signed
-from ackline.exceptions import AcklineError, LinkClosed, LinkTimeout
+from ackline.exceptions import AcklineError, LinkTimeout
 
 __all__ = [
     "ConnectOptions",
@@ -344,7 +343,7 @@ class Connection(Block, ConnectionBase):
             self.abort()
 
 
-class Listener(Closing, ListenerBase):
+class Listener(AcceptingListener[BpmuxConnection, Connection]):
     """Hands out each connection once.
 
     Closing it closes the socket: connections that were handed out go on.
@@ -354,28 +353,8 @@ class Listener(Closing, ListenerBase):
         ...     listener.serve(on_request=answer)
     """
 
-    def accept(self, *, timeout: float | None = None) -> Connection:
-        """Waits for a connection.
-
-        Args:
-            timeout: Seconds; None waits for ever.
-
-        Raises:
-            LinkTimeout: No connection came in time.
-            LinkClosed: The listener is closed.
-        """
-        deadline = deadline_in(timeout)
-        while (core := self._try_accept()) is None:
-            if not self._core.wait(left_until(deadline)):
-                raise late("no connection came", timeout)
+    def _connection(self, core: BpmuxConnection) -> Connection:
         return Connection(core)
-
-    def __iter__(self) -> Iterator[Connection]:
-        try:
-            while True:
-                yield self.accept()
-        except LinkClosed:
-            return
 
     def serve(
         self,
@@ -428,10 +407,6 @@ class Listener(Closing, ListenerBase):
                 tell(on_error, error)
 
         serve_each(self, handle)
-
-    def close(self) -> None:
-        """Accepts no more connections; connections that nobody accepted are ended."""
-        self._core.close()
 
 
 def _connected(doing: PendingOp) -> Connection:

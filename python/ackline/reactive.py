@@ -9,19 +9,18 @@ asyncio see `ackline.aio.reactive`.
 from collections.abc import Iterator, Mapping
 from typing import Unpack
 
-from ackline._block import Block, Closing
+from ackline._block import Block
 from ackline._closing import tell_loss
+from ackline._connections import Peer, late
 from ackline._deadline import deadline_in, left_until
+from ackline._listener import AcceptingListener
 from ackline._reactive import (
     GOODBYE,
     PATIENCE,
     UNBOUNDED,
     ConnectionBase,
     Extensions,
-    ListenerBase,
     Part,
-    Peer,
-    late,
     least_one,
     listed,
     wanted,
@@ -40,7 +39,7 @@ from ackline._reactive_serving import serve_publishers
 from ackline._reactive_sources import PublishersBase
 from ackline._serving import serve_each
 from ackline._table import known, signed
-from ackline.exceptions import AcklineError, LinkClosed, LinkTimeout
+from ackline.exceptions import AcklineError, LinkTimeout
 
 __all__ = [
     "UNBOUNDED",
@@ -332,7 +331,7 @@ class Connection(Block, ConnectionBase):
             self.abort()
 
 
-class Listener(Closing, ListenerBase):
+class Listener(AcceptingListener[ReactiveConnection, Connection]):
     """Hands out each connection once.
 
     Closing it closes the socket: connections that were handed out go on.
@@ -342,28 +341,8 @@ class Listener(Closing, ListenerBase):
         ...     listener.serve({"ticks": [b"one", b"two"]})
     """
 
-    def accept(self, *, timeout: float | None = None) -> Connection:
-        """Waits for a connection.
-
-        Args:
-            timeout: Seconds; None waits for ever.
-
-        Raises:
-            LinkTimeout: No connection came in time.
-            LinkClosed: The listener is closed.
-        """
-        deadline = deadline_in(timeout)
-        while (core := self._try_accept()) is None:
-            if not self._core.wait(left_until(deadline)):
-                raise late("no connection came", timeout)
+    def _connection(self, core: ReactiveConnection) -> Connection:
         return Connection(core)
-
-    def __iter__(self) -> Iterator[Connection]:
-        try:
-            while True:
-                yield self.accept()
-        except LinkClosed:
-            return
 
     def serve(
         self, publishers: Publishers | Mapping[str, object], *, concurrency: int = 64
@@ -398,10 +377,6 @@ class Listener(Closing, ListenerBase):
                 served.failed(error)
 
         serve_each(self, handle)
-
-    def close(self) -> None:
-        """Accepts no more connections; connections that nobody accepted are ended."""
-        self._core.close()
 
 
 def _publishers(publishers: Publishers | Mapping[str, object]) -> Publishers:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ackline._connections import late
 from ackline._deadline import deadline_in, left_until
 from ackline._payloads import Buffer, Payloads
 from ackline._reactive import (
@@ -13,7 +14,6 @@ from ackline._reactive import (
     PublicationBase,
     RequestBase,
     SubscriptionBase,
-    late,
     packed,
 )
 from ackline._reactive_core import ReactiveElements

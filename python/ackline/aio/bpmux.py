@@ -12,11 +12,8 @@ from ackline._bpmux import (
     PATIENCE,
     ConnectionBase,
     Credit,
-    ListenerBase,
     OnError,
     Part,
-    Peer,
-    late,
     least_one,
     tell,
 )
@@ -28,10 +25,11 @@ from ackline._bpmux_core import (
 )
 from ackline._bpmux_options import BpmuxConnectOptions as ConnectOptions
 from ackline._bpmux_options import BpmuxListenOptions as ListenOptions
+from ackline._connections import Peer, late
 from ackline._deadline import deadline_in, left_until
 from ackline._payloads import Buffer
 from ackline._table import known, signed
-from ackline.aio._block import Block, Closing
+from ackline.aio._block import Block
 from ackline.aio._bpmux_handlers import (
     Context,
     Handlers,
@@ -54,9 +52,10 @@ from ackline.aio._bpmux_handles import (
     wait_open,
 )
 from ackline.aio._bpmux_serving import Serving
+from ackline.aio._listener import AcceptingListener
 from ackline.aio._serving import serve_each
 from ackline.aio._wait import Connecting, outcome, ready
-from ackline.exceptions import AcklineError, LinkClosed, LinkTimeout
+from ackline.exceptions import AcklineError, LinkTimeout
 
 __all__ = [
     "ConnectOptions",
@@ -342,7 +341,7 @@ class Connection(Block, ConnectionBase):
             self.abort()
 
 
-class Listener(Closing, ListenerBase):
+class Listener(AcceptingListener[BpmuxConnection, Connection]):
     """Hands out each connection once.
 
     Closing it closes the socket: connections that were handed out go on.
@@ -352,28 +351,8 @@ class Listener(Closing, ListenerBase):
         ...     await listener.serve(on_request=answer)
     """
 
-    async def accept(self, *, timeout: float | None = None) -> Connection:
-        """Waits for a connection.
-
-        Args:
-            timeout: Seconds; None waits for ever.
-
-        Raises:
-            LinkTimeout: No connection came in time.
-            LinkClosed: The listener is closed.
-        """
-        deadline = deadline_in(timeout)
-        while (core := self._try_accept()) is None:
-            if not await ready(self._core.wait_async, left_until(deadline)):
-                raise late("no connection came", timeout)
+    def _connection(self, core: BpmuxConnection) -> Connection:
         return Connection(core)
-
-    async def __aiter__(self) -> AsyncIterator[Connection]:
-        try:
-            while True:
-                yield await self.accept()
-        except LinkClosed:
-            return
 
     async def serve(
         self,
@@ -423,10 +402,6 @@ class Listener(Closing, ListenerBase):
                 tell(on_error, error)
 
         await serve_each(self, handle)
-
-    async def close(self) -> None:
-        """Accepts no more connections; connections that nobody accepted are ended."""
-        self._core.close()
 
 
 async def _connected(doing: PendingOp) -> Connection:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Unpack
 
 from ackline._closing import tell_loss
+from ackline._connections import Peer, late
 from ackline._deadline import deadline_in, left_until
 from ackline._reactive import (
     GOODBYE,
@@ -18,10 +19,7 @@ from ackline._reactive import (
     UNBOUNDED,
     ConnectionBase,
     Extensions,
-    ListenerBase,
     Part,
-    Peer,
-    late,
     least_one,
     listed,
     wanted,
@@ -37,12 +35,13 @@ from ackline._reactive_options import ReactiveConnectOptions as ConnectOptions
 from ackline._reactive_options import ReactiveListenOptions as ListenOptions
 from ackline._reactive_sources import PublishersBase
 from ackline._table import known, signed
-from ackline.aio._block import Block, Closing
+from ackline.aio._block import Block
+from ackline.aio._listener import AcceptingListener
 from ackline.aio._reactive_handles import Publication, SubscribeRequest, Subscription
 from ackline.aio._reactive_serving import serve_publishers
 from ackline.aio._serving import serve_each
 from ackline.aio._wait import Connecting, ready
-from ackline.exceptions import AcklineError, LinkClosed, LinkTimeout
+from ackline.exceptions import AcklineError, LinkTimeout
 
 __all__ = [
     "UNBOUNDED",
@@ -341,7 +340,7 @@ class Connection(Block, ConnectionBase):
             self.abort()
 
 
-class Listener(Closing, ListenerBase):
+class Listener(AcceptingListener[ReactiveConnection, Connection]):
     """Hands out each connection once.
 
     Closing it closes the socket: connections that were handed out go on.
@@ -351,28 +350,8 @@ class Listener(Closing, ListenerBase):
         ...     await listener.serve({"ticks": [b"one", b"two"]})
     """
 
-    async def accept(self, *, timeout: float | None = None) -> Connection:
-        """Waits for a connection.
-
-        Args:
-            timeout: Seconds; None waits for ever.
-
-        Raises:
-            LinkTimeout: No connection came in time.
-            LinkClosed: The listener is closed.
-        """
-        deadline = deadline_in(timeout)
-        while (core := self._try_accept()) is None:
-            if not await ready(self._core.wait_async, left_until(deadline)):
-                raise late("no connection came", timeout)
+    def _connection(self, core: ReactiveConnection) -> Connection:
         return Connection(core)
-
-    async def __aiter__(self) -> AsyncIterator[Connection]:
-        try:
-            while True:
-                yield await self.accept()
-        except LinkClosed:
-            return
 
     async def serve(
         self, publishers: Publishers | Mapping[str, object], *, concurrency: int = 64
@@ -404,10 +383,6 @@ class Listener(Closing, ListenerBase):
                 served.failed(error)
 
         await serve_each(self, handle)
-
-    async def close(self) -> None:
-        """Accepts no more connections; connections that nobody accepted are ended."""
-        self._core.close()
 
 
 def _publishers(publishers: Publishers | Mapping[str, object]) -> Publishers:
