@@ -50,18 +50,18 @@ pub struct Session {
     next: Serial,
     untaken: Untaken,
     wakes: Wakes,
-    handshake: Handshake,
-    /// Messages of extensions that were not taken.
-    messages: VecDeque<(u64, Vec<Field>)>,
+    said: Said,
     /// Bytes of elements that may wait to be sent for each subscription of the peer.
     send_bytes: usize,
 }
 
-/// The hello and the goodbye of the peer.
+/// Everything that the peer has said beside its streams.
 #[derive(Debug, Default)]
-struct Handshake {
+struct Said {
     /// The extensions that both ends support, once the peer's hello has come.
     extensions: Option<Vec<u64>>,
+    /// Messages of extensions that were not taken.
+    messages: VecDeque<(u64, Vec<Field>)>,
     /// The reason of its goodbye.
     goodbye: Option<Arc<str>>,
 }
@@ -118,8 +118,7 @@ impl Session {
             next: TOP.wrapping_add(1),
             untaken: Untaken::default(),
             wakes: Wakes::default(),
-            handshake: Handshake::default(),
-            messages: VecDeque::new(),
+            said: Said::default(),
             send_bytes,
         }
     }
@@ -135,7 +134,7 @@ impl Session {
     /// # Errors
     /// [`Error::Blocked`]: the peer's hello has not come. [`Error::Ended`].
     pub fn connected(&self) -> Result<Vec<u64>, Error> {
-        match &self.handshake.extensions {
+        match &self.said.extensions {
             Some(extensions) => Ok(extensions.clone()),
             None => Err(self.over().map_or(Error::Blocked, Error::Ended)),
         }
@@ -155,19 +154,19 @@ impl Session {
     /// # Errors
     /// [`Error::Blocked`]: none is there yet.
     pub fn take_extension(&mut self) -> Result<Option<(u64, Vec<Field>)>, Error> {
-        match self.messages.pop_front() {
+        match self.said.messages.pop_front() {
             Some(message) => {
                 self.untaken.remove(field_bytes(&message.1));
                 Ok(Some(message))
             }
-            None if self.handshake.goodbye.is_some() => Ok(None),
+            None if self.said.goodbye.is_some() => Ok(None),
             None => Err(Error::Blocked),
         }
     }
 
     /// The reason of the peer's goodbye, once it has come.
     pub fn goodbye_reason(&self) -> Option<Arc<str>> {
-        self.handshake.goodbye.clone()
+        self.said.goodbye.clone()
     }
 
     /// Ends the connection in good order: elements that were published go out, then a goodbye. All streams end now.

@@ -20,6 +20,7 @@ ERRORS = [
     exc.ForkError("forked"),
     exc.SpoolError("locked", "spool.locked"),
     exc.StateError("no space"),
+    exc.StreamFailed("no space"),
     exc.PeerCancelled("enough", b"why"),
     exc.RequestClosed("no answer", b"why"),
 ]

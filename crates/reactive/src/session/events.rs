@@ -68,7 +68,7 @@ impl Session {
     fn take_other(&mut self, event: Event) {
         match event {
             Event::Connected { extensions } => {
-                self.handshake.extensions = Some(extensions);
+                self.said.extensions = Some(extensions);
                 self.wake(Wait::Connected);
             }
             Event::Subscribe {
@@ -91,7 +91,7 @@ impl Session {
                 } else {
                     reason
                 };
-                self.handshake.goodbye = Some(reason.into());
+                self.said.goodbye = Some(reason.into());
                 for wait in [Wait::Accept, Wait::Connected, Wait::Extension] {
                     self.wake(wait);
                 }
@@ -101,7 +101,7 @@ impl Session {
                 fields,
             } => {
                 self.untaken.add(super::field_bytes(&fields));
-                self.messages.push_back((message_type, fields));
+                self.said.messages.push_back((message_type, fields));
                 self.wake(Wait::Extension);
             }
             _ => {}
@@ -129,7 +129,7 @@ impl Session {
     }
 
     fn ended(&mut self, id: u64, end: Ended) {
-        let end = match (end, &self.handshake.goodbye) {
+        let end = match (end, &self.said.goodbye) {
             // A goodbye without a reason leaves none for its streams.
             (Ended::Failed(text), Some(goodbye)) if text.is_empty() => {
                 Ended::Failed(Arc::clone(goodbye))

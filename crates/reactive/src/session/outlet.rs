@@ -91,7 +91,7 @@ impl Session {
 
     /// Whether the peer has said goodbye, so that no subscription comes any more.
     fn is_last(&self) -> bool {
-        self.handshake.goodbye.is_some()
+        self.said.goodbye.is_some()
     }
 
     /// The peer has cancelled a subscription, or is gone.

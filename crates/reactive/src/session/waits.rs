@@ -83,7 +83,7 @@ impl Handles for Session {
         match interest {
             Interest::Arrival => self.has_arrival(),
             Interest::Connected => !matches!(self.connected(), Err(Error::Blocked)),
-            Interest::Extension => !self.messages.is_empty() || self.handshake.goodbye.is_some(),
+            Interest::Extension => !self.said.messages.is_empty() || self.said.goodbye.is_some(),
             Interest::Accepted => !matches!(self.accepted(serial), Err(Error::Blocked)),
             Interest::Element => self.has_element(serial),
             Interest::Room => !matches!(self.room(serial), Err(Error::Blocked)),
