@@ -21,6 +21,17 @@ from ackline._bpmux_core import (
     bpmux_connect,
     bpmux_connect_within,
 )
+from ackline._reactive_core import (
+    ReactiveConnection,
+    ReactiveElements,
+    ReactiveListener,
+    ReactiveNames,
+    ReactivePublication,
+    ReactiveRequest,
+    ReactiveSubscription,
+    reactive_connect,
+    reactive_split,
+)
 from ackline._relink_core import (
     RelinkBatch,
     RelinkConnecting,
@@ -48,6 +59,7 @@ __all__ = [
     "BpmuxServing",
     "BpmuxSink",
     "BpmuxStream",
+    "ElementShape",
     "EventStream",
     "Lease",
     "LoopWaker",
@@ -59,7 +71,14 @@ __all__ = [
     "LumberjackWindow",
     "Machine",
     "PendingOp",
+    "ReactiveConnection",
+    "ReactiveElements",
+    "ReactiveListener",
+    "ReactiveNames",
+    "ReactivePublication",
+    "ReactiveRequest",
     "ReactiveRows",
+    "ReactiveSubscription",
     "Receiver",
     "RelinkBatch",
     "RelinkConnecting",
@@ -79,6 +98,8 @@ __all__ = [
     "milliseconds_in",
     "option_table",
     "protocols",
+    "reactive_connect",
+    "reactive_split",
     "sansio_decode",
     "sansio_describe",
     "sansio_encode",
@@ -493,6 +514,27 @@ class Inference:
         """The columns as Spark's DDL, one on each line."""
     def arrow(self) -> bytes:
         """The columns as an empty stream of Arrow's IPC format."""
+
+@final
+class ElementShape:
+    """A description of elements of a fixed size, such as ``f64`` or ``time:u64,value:f32``."""
+
+    def __new__(cls, element: str) -> ElementShape: ...
+    @property
+    def size(self) -> int:
+        """The bytes of every element."""
+    @property
+    def shown(self) -> str:
+        """The description, cut off after 100 characters."""
+    @property
+    def numpy(self) -> str | None:
+        """NumPy's name of a description that is a type alone; None for fields."""
+    def lines(self, elements: bytes) -> bytes:
+        """The values of elements that stand one behind the other, each as a line of JSON.
+
+        Raises:
+            AcklineError: The bytes are no whole elements, or a bool is neither 0 nor 1.
+        """
 
 @final
 class Projection:

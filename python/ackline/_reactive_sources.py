@@ -1,7 +1,7 @@
 """The sources of publishers: everything that becomes elements."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
@@ -94,7 +94,7 @@ def _view(source: object) -> memoryview | None:
 
 def _width(source: object) -> int | None:
     """Returns the bytes of each value of an Arrow array of numbers without nulls."""
-    if not hasattr(source, "__arrow_c_array__"):
+    if not _is_elements(source):
         return None
     try:
         bits = cast("Any", source).type.bit_width
@@ -122,7 +122,7 @@ def _numbers(source: Any) -> memoryview:  # noqa: ANN401 (an Arrow array)
     """Returns the values of an Arrow array of numbers, one behind the other."""
     if source.null_count:
         raise UsageError("an Arrow array with nulls has no elements of a fixed size")
-    values = source.buffers()[1]
+    values = source.buffers()[1] or b""
     width = source.type.bit_width // 8
     start = source.offset * width
     return memoryview(values)[start : start + len(source) * width]
@@ -164,6 +164,8 @@ def _arrow(source: Any, element_size: int) -> Batches:  # noqa: ANN401 (an Arrow
     """The values of an array, or the batches of a table."""
     if hasattr(source, "schema"):
         return _record_batches(source)
+    if hasattr(source, "iterchunks"):
+        return chain.from_iterable(_arrow(one, element_size) for one in source.iterchunks())
     if _width(source) is not None:
         return _pieces(_numbers(source), element_size)
     return iter([ReactiveElements(source)])

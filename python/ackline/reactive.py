@@ -193,8 +193,9 @@ class Connection(Block, ConnectionBase):
 
         Args:
             publisher: Its name.
-            demand: Elements that are requested, or wait to be taken, at most; None is without
-                bound.
+            demand: Elements that are requested, or wait to be taken, at most. None is without
+                bound: elements that nobody takes then hold up the other streams of the connection
+                too, once they fill `memory`, or are 65,536.
             low_water: The number of them at which more are requested; by default half of `demand`.
             automatic: If False, `demand` elements are requested once, and further ones by
                 `Subscription.request` alone.

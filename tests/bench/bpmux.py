@@ -352,8 +352,8 @@ READ_BYTES = 65_536
 """Bytes that rsocket-py reads at once; its default is 1,024."""
 
 
-def rsocket_asyncio_serve() -> None:
-    """Serve in an event loop."""
+def rsocket_server(streamed: bytes) -> None:
+    """Serve in an event loop; every streamed message has this payload."""
     from rsocket.helpers import create_future
     from rsocket.payload import Payload
     from rsocket.request_handler import BaseRequestHandler
@@ -363,7 +363,7 @@ def rsocket_asyncio_serve() -> None:
 
     def messages() -> Iterator[tuple[Any, bool]]:
         while True:
-            yield Payload(STREAMED), False
+            yield Payload(streamed), False
 
     class Handler(BaseRequestHandler):
         async def request_response(self, payload: Any) -> Any:
@@ -383,6 +383,11 @@ def rsocket_asyncio_serve() -> None:
         await server.serve_forever()
 
     asyncio.run(serve())
+
+
+def rsocket_asyncio_serve() -> None:
+    """Serve in an event loop."""
+    rsocket_server(STREAMED)
 
 
 @contextlib.asynccontextmanager
@@ -489,9 +494,9 @@ CLIENTS: dict[tuple[str, str], Callable[[str, Meter], None]] = {
 }
 
 
-def rate(what: str, side: str, seconds: float) -> tuple[float, float]:
+def rate(what: str, side: str, seconds: float, script: Path) -> tuple[float, float]:
     """Return one round's calls or messages per second, and CPU microseconds of each."""
-    me = [sys.executable, str(Path(__file__).resolve())]
+    me = [sys.executable, str(script.resolve())]
     environment = {**os.environ, "GRPC_VERBOSITY": "NONE"}
     piped: Any = {"stdout": subprocess.PIPE, "text": True, "env": environment}
     with subprocess.Popen([*me, "serve", side], **piped) as server:
@@ -514,7 +519,9 @@ def measure(rounds: int, seconds: float) -> list[str]:
     ]
     for what, side, others, goal in CASES:
         sides = [side, *others]
-        found = [[rate(what, each, seconds) for each in sides] for _ in range(rounds)]
+        found = [
+            [rate(what, each, seconds, Path(__file__)) for each in sides] for _ in range(rounds)
+        ]
         cells = []
         for column in zip(*found, strict=True):
             each, used = (statistics.median(values) for values in zip(*column, strict=True))

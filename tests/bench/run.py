@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import bpmux
+import reactive
 import relink
 from processes import cpu_seconds, raise_file_limit, resident_bytes, send, server
 
@@ -322,6 +323,22 @@ def connections(load: Path, rounds: int, seconds: float) -> list[str]:
     return figures([load, "bpmux", "connections", str(seconds / 5)], rounds, CONNECTION_GOALS)
 
 
+STREAM_GOALS = {
+    ("packed", "elements_per_second"): "packed elements of 8 B/s (goal 100,000,000)",
+    ("packed", "ratio"): "the same, bytes/s of a bare pair's",
+    ("packed", "cpu_us_per_mb"): "the same, CPU us for a MB, both ends",
+    ("kib", "elements_per_second"): "elements of 1 KiB/s",
+    ("kib", "ratio"): "the same, bytes/s of a bare pair's (goal 0.8)",
+    ("kib", "cpu_us_per_mb"): "the same, CPU us for a MB, both ends",
+    ("kib", "raw_cpu_us_per_mb"): "the bare pair, CPU us for a MB, both ends",
+}
+
+
+def streams(load: Path, rounds: int, seconds: float) -> list[str]:
+    """Return a line for each figure of Reactive Streams in Rust."""
+    return figures([load, "reactive", "streams", str(seconds / 5)], rounds, STREAM_GOALS)
+
+
 def group_commits(load: Path, seconds: float) -> list[str]:
     """Return a line for each number of connections and events in a window."""
     lines = [
@@ -467,12 +484,17 @@ def measure_links(
         report("Projecting JSON", project(load, options.rounds, options.seconds))
     if "relink-decode" in wanted:
         report("Relink's packets in memory", packets(load, options.rounds, options.seconds))
-    if "relink-links" in wanted:
-        lines = links(load, options.rounds, options.seconds)
-        report("Relink's links, beside a bare pair of sockets", lines)
-    if "bpmux-connections" in wanted:
-        lines = connections(load, options.rounds, options.seconds)
-        report("bpmux's connections, beside yamux and a bare pair of sockets", lines)
+    in_rust = {
+        "relink-links": (links, "Relink's links, beside a bare pair of sockets"),
+        "bpmux-connections": (
+            connections,
+            "bpmux's connections, beside yamux and a bare pair of sockets",
+        ),
+        "reactive-streams": (streams, "Reactive Streams' elements, beside a bare pair of sockets"),
+    }
+    for part, (measured, title) in in_rust.items():
+        if part in wanted:
+            report(title, measured(load, options.rounds, options.seconds))
     if "instructions" in wanted:
         command = [sys.executable, str(HERE / "instructions.py"), "--times", "2"]
         report("Instructions for each event", [""])
@@ -484,6 +506,10 @@ def measure(wanted: set[str], options: argparse.Namespace, directory: Path) -> N
     from_python = {
         "relink-python": (relink.measure, "Messages from Python, beside pyzmq"),
         "bpmux-python": (bpmux.measure, "Calls and streams from Python, beside grpcio, rsocket-py"),
+        "reactive-python": (
+            reactive.measure,
+            "Elements from Python, beside rsocket-py, grpcio, Arrow Flight",
+        ),
     }
     for part, (measured, title) in from_python.items():
         if part in wanted:
@@ -527,6 +553,8 @@ PARTS = [
     "relink-python",
     "bpmux-connections",
     "bpmux-python",
+    "reactive-streams",
+    "reactive-python",
     "instructions",
     "commit",
     "memory",

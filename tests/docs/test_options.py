@@ -31,6 +31,8 @@ COMMANDS = [
     ["send"],
     ["call"],
     ["serve"],
+    ["publish"],
+    ["subscribe"],
     ["decode"],
     ["schema", "infer"],
     *(["spool", name] for name in ("ls", "cat", "verify", "mend", "find", "adopt")),
@@ -58,7 +60,9 @@ def test_an_option_that_a_page_names_exists(page: Path, known: set[str]) -> None
     assert named <= known
 
 
-@pytest.mark.parametrize("command", ["receive", "send", "call", "serve", "decode"])
+@pytest.mark.parametrize(
+    "command", ["receive", "send", "call", "serve", "publish", "subscribe", "decode"]
+)
 def test_every_option_of_a_command_stands_on_a_page(command: str) -> None:
     text = "\n".join(page.read_text("utf-8") for page in pages())
     own = options_of([command])

@@ -81,6 +81,9 @@ def test_names_are_read_in_any_case_and_values_reach_the_native_sink() -> None:
         ("bpmux://127.0.0.1:1", "connect.memory", "64MiB"),
         ("relink://127.0.0.1:1/n?ping_after=5s&lost_after=1h", "connect.memory", "64MiB"),
         ("bpmux://127.0.0.1:1?ping_after=5s", "connect.memory", "64MiB"),
+        ("reactive://127.0.0.1:1/p", "connect.split_threshold", "4KiB"),
+        ("reactive://127.0.0.1:1/p?hello_timeout=5s", "connect.goodbye_timeout", "1s"),
+        ("reactive+unix:///x.sock?publisher=p", "connect.connect_timeout", "2s"),
     ],
 )
 def test_options_of_connect_reach_the_native_sink(url: str, option: str, value: str) -> None:
@@ -98,6 +101,9 @@ def test_options_of_connect_reach_the_native_sink(url: str, option: str, value: 
         ("relink://h:1/n?ping_after=x", "connect.memory", "64MiB", "ping_after is x; it is a time"),
         ("relink://h:1/n", "connect.state", "/s", "has no option connect.state"),
         ("bpmux://h:1", "connect.chunk_size", "0", "connect.chunk_size is 0; it is a size"),
+        ("reactive://h:1/p", "connect.demand", "5", "of reactive:// has no option connect.demand"),
+        ("reactive://h:1/p", "connect.send_bytes", "5", "has no option connect.send_bytes"),
+        ("reactive://h:1/p?hello_timeout=x", "metadata", "false", "hello_timeout is x; it is a"),
     ],
 )
 def test_a_wrong_option_of_connect_is_named(url: str, option: str, value: str, text: str) -> None:
@@ -155,6 +161,31 @@ def test_a_refusal_names_the_option(option: str, value: str, text: str) -> None:
 def test_options_that_bpmux_does_not_use_are_refused(url: str, option: str, text: str) -> None:
     with pytest.raises(AcklineError, match=text):
         check_sink_options({"url": url, option: "1"})
+
+
+@pytest.mark.parametrize(
+    ("url", "option", "text"),
+    [
+        ("reactive://h:1/p", "compression", "compression is an option of windows, and reactive://"),
+        ("reactive+tls://h:1/p", "batch_events", "batch_events is an option of windows"),
+        ("reactive://h:1/p", "ca", "ca is an option of TLS, and no URL is .tls"),
+        ("reactive://h:1", "timeout", "publisher's name is missing: write reactive://host:port/"),
+        ("reactive://h:0/p", "timeout", "reactive://h:0 has port 0"),
+        ("reactive://h/p", "timeout", "needs a host and a port"),
+        ("reactive://h:1/p,reactive://h:1/q", "timeout", "looks like more than one URL"),
+        (URL, "goodbye", "goodbye is an option of reactive://, and receivers of lumberjack://"),
+    ],
+)
+def test_options_that_reactive_does_not_use_are_refused(url: str, option: str, text: str) -> None:
+    with pytest.raises(AcklineError, match=text):
+        check_sink_options({"url": url, option: "1"})
+
+
+def test_a_goodbye_that_acknowledges_has_a_reason() -> None:
+    given = {"url": "reactive://h:1/p", "goodbye": " done "}
+    assert dict(check_sink_options(given).native)["goodbye"] == "done"
+    with pytest.raises(UsageError, match="it is empty, and a goodbye without a reason always does"):
+        check_sink_options(given | {"goodbye": ""})
 
 
 def test_files_of_tls_are_looked_at(tmp_path: Path) -> None:

@@ -19,11 +19,11 @@ mod waits;
 use std::sync::Arc;
 use std::time::Instant;
 
+pub use ackline_core::Serial;
 use ackline_core::{
     AnswerRoom, Connection as _, End, Lifecycle, Need, ProtocolError, Quota, SendQueue,
     StallTimeouts, Table, UsageError, Wakes,
 };
-pub use ackline_core::Serial;
 use bytes::BytesMut;
 
 use self::answers::Answers;

@@ -22,6 +22,7 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<publication::ReactivePublication>()?;
     module.add_class::<publication::ReactiveRequest>()?;
     module.add_class::<subscription::ReactiveSubscription>()?;
+    module.add_class::<crate::sink::ReactiveRows>()?;
     module.add_function(wrap_pyfunction!(connection::reactive_connect, module)?)?;
     module.add_function(wrap_pyfunction!(connection::reactive_split, module)?)
 }

@@ -3,6 +3,7 @@
 
 mod bpmux;
 mod lumberjack;
+mod reactive;
 mod relink;
 mod stall_timer;
 
@@ -21,6 +22,7 @@ use pyo3::types::PyDict;
 
 pub(crate) use bpmux::BpmuxRows;
 pub(crate) use lumberjack::LumberjackSink;
+pub(crate) use reactive::ReactiveRows;
 pub(crate) use relink::RelinkSink;
 
 use self::stall_timer::StallTimer;
@@ -29,6 +31,21 @@ use crate::{arrow_in, errors, options, runtime};
 
 /// How often a wait looks whether more is done.
 const LOOK: Duration = Duration::from_millis(200);
+
+/// Rows and bytes that are encoded at once where rows do not go in windows.
+const STEP: Step = Step {
+    rows: 8_192,
+    bytes: 1 << 20,
+};
+
+/// The first wait between two attempts to connect.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+
+/// The longest wait between two attempts to connect: a task has its own stall.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// How long the end of the connections may take when everything is acknowledged.
+const GOODBYE: Duration = Duration::from_secs(2);
 
 /// The form that rows get.
 #[derive(Clone)]
@@ -179,6 +196,18 @@ impl Source {
                 return Ok(output);
             }
         }
+    }
+
+    /// The error of a task whose rows are acknowledged together, and are not.
+    fn lost(&self, url: &str, why: &str) -> PyErr {
+        errors::lost(&self.unacknowledged(url, why), self.read())
+    }
+
+    /// Its text, with the URL without its query.
+    fn unacknowledged(&self, url: &str, why: &str) -> String {
+        let (read, place) = (self.read(), self.place());
+        let url = url.split('?').next().unwrap_or_default();
+        format!("{url}: {why}; none of the {read} rows{place} is acknowledged")
     }
 
     /// A timer of the sink's timeout.

@@ -211,6 +211,16 @@ impl Connection {
         self.subscriptions.demand(subscriber)
     }
 
+    /// Elements of a subscription that have come in part and are not handed out: none where parts are handed out as they come.
+    ///
+    /// # Errors
+    /// `not_connected`, `closing`, `unknown_subscriber`.
+    pub fn begun(&self, subscriber: u64) -> Result<usize, UsageError> {
+        self.check()?;
+        let begun = self.subscriptions.begun(subscriber)?;
+        Ok(if self.config.parts { 0 } else { begun })
+    }
+
     /// Ends a subscription. Elements that still come are dropped, and its id is not used again (R-RS-13).
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-"""The command line: `ackline receive`, `send`, `call`, `serve`, `decode`, `spool …`, `schema …`.
+"""The command line: `ackline receive`, `send`, `publish`, `subscribe` and the other commands.
 
 It needs the extra ``cli``.
 """

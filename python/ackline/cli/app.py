@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from ackline import __version__
-from ackline.cli import call, decode, receive, schema, send, serve, spool
+from ackline.cli import call, decode, publish, receive, schema, send, serve, spool, subscribe
 
 app = typer.Typer(
     name="ackline",
@@ -36,6 +36,8 @@ app.command("receive")(receive.receive)
 app.command("send")(send.send)
 app.command("call")(call.call)
 app.command("serve")(serve.serve)
+app.command("publish")(publish.publish)
+app.command("subscribe")(subscribe.subscribe)
 app.command("decode")(decode.decode)
 app.add_typer(spool.app, name="spool")
 app.add_typer(schema.app, name="schema")

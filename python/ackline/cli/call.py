@@ -17,7 +17,18 @@ from ackline import bpmux
 from ackline.cli.options import check_option, options_of, with_options
 from ackline.cli.standard import standard_input
 from ackline.cli.terminal import print_text, text_of
-from ackline.cli.values import FAILED, USAGE, as_written, fail, place, with_dashes
+from ackline.cli.values import (
+    FAILED,
+    LATE,
+    LEAST,
+    UNREACHED,
+    USAGE,
+    as_written,
+    check_timeout,
+    fail,
+    place,
+    with_dashes,
+)
 from ackline.exceptions import (
     AcklineError,
     LinkTimeout,
@@ -44,14 +55,6 @@ _NOT_OPTIONS = (
 
 _CLOSED = 3
 """Exit code: the peer has closed the request without a response, or refuses all requests."""
-_UNREACHED = 69
-"""Exit code: no peer could be reached (EX_UNAVAILABLE)."""
-_LATE = 124
-"""Exit code: no response in time, like timeout(1)."""
-_LEAST = 0.1
-"""Least seconds that a peer has to answer, even if --timeout leaves less."""
-_LONGEST = 1e9
-"""Seconds of the longest --timeout, some 30 years."""
 _GOODBYE = 1.0
 """Seconds for the end of a connection after the response, or after the request was given up."""
 
@@ -80,8 +83,7 @@ def call(
     broke; 2 for a wrong command line; 130 and 143 after SIGINT and SIGTERM, which give the request
     up.
     """
-    if not timeout <= _LONGEST:
-        fail(f"--timeout is {timeout:g}; it is in seconds, from 0 to {_LONGEST:g}", USAGE)
+    check_timeout(timeout)
     options = _options(timeout, {name: value for name, value in given.items() if value is not None})
     asked = _payload(payload)
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -95,9 +97,9 @@ def call(
     except _Stopped as stopped:
         told.failed("stopped", str(stopped), 128 + stopped.number)
     except LinkTimeout:
-        told.failed("timeout", f"no response within {timeout:g} s", _LATE)
+        told.failed("timeout", f"no response within {timeout:g} s", LATE)
     except _Unreached as error:
-        told.failed("unreached", str(error), _UNREACHED)
+        told.failed("unreached", str(error), UNREACHED)
     except UsageError as error:
         fail(as_written(error, options), USAGE)
     except ProtocolError as error:
@@ -118,14 +120,14 @@ def _options(timeout: float, given: dict[str, Any]) -> dict[str, Any]:
         largest = check_option(_TABLE, "max_payload_bytes", given.get("max_payload_bytes"))
     except UsageError as error:
         fail(as_written(error), USAGE)
-    own = {"connect_timeout": max(timeout, _LEAST), "memory": max(_MEMORY, 2 * largest)}
+    own = {"connect_timeout": max(timeout, LEAST), "memory": max(_MEMORY, 2 * largest)}
     return given | own
 
 
 def _answer(url: str, asked: bytes, options: dict[str, Any], until: float) -> bytes:
     connection = _connected(url, options, until)
     try:
-        return connection.call(asked, timeout=max(until - time.monotonic(), _LEAST))
+        return connection.call(asked, timeout=max(until - time.monotonic(), LEAST))
     except UsageError as error:
         if error.code == "top_level_closed":
             raise RequestClosed(str(error), connection.sink.cancelled or b"") from None

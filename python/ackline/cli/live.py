@@ -96,7 +96,8 @@ def _kind(event: dict[str, Any]) -> str:
 def _sentence(event: dict[str, Any]) -> str:
     match event["event"]:
         case "listening":
-            text = "listening on " + ", ".join(event["urls"])
+            urls = event["urls"]
+            text = "listening on " + ", ".join(urls) if urls else "connecting"
         case "recovered":
             lost = event["lost"]
             gone = f"; LOST: positions {lost['from']} to {lost['to']} were durable" if lost else ""

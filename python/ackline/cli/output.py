@@ -93,6 +93,10 @@ class TextOutput:
                 who = members["peer"] or f"{members['times']} connections"
                 where = place(members["code"], members["offset"])
                 text = f"refused {who}: {members['code']}: {members['message']}{where}"
+            case "rejected":
+                text = f"rejected {members['peer']}: {members['message']}"
+            case "published":
+                text = _published(members)
             case "failed":
                 text = f"FAILED: {members['code']}: {members['message']}"
             case _:
@@ -106,6 +110,20 @@ class TextOutput:
         """Reports the number of events not shown."""
         for told in self._bound.passed(all_of_them=True):
             say(told)
+
+
+def _published(stream: dict[str, Any]) -> str:
+    """Returns the sentence for a stream that has ended."""
+    elements, peer, why = (stream[name] for name in ("elements", "peer", "message"))
+    match stream["end"]:
+        case "completed":
+            return f"{elements} elements published to {peer}"
+        case "cancelled":
+            return f"{peer} has cancelled the stream after {elements} elements"
+        case "failed":
+            return f"the stream to {peer} was ended after {elements} elements: {why}"
+        case _:
+            return f"{peer} was lost after {elements} elements: {why}"
 
 
 def _now() -> str:

@@ -78,15 +78,17 @@ _Urls = Annotated[
     typer.Argument(
         help="Where to listen: lumberjack://127.0.0.1:5044, lumberjack+tls://…, "
         "relink://127.0.0.1:5100/NAME (without NAME: the endpoint without one), "
-        "bpmux://127.0.0.1:5200; port 0 is allowed. Options of the protocol may stand in the "
-        "query: ?ping_after=5s."
+        "bpmux://127.0.0.1:5200, reactive://127.0.0.1:5210/PUBLISHER (each client that connects is "
+        "subscribed to); port 0 is allowed. Options of the protocol may stand in the query: "
+        "?ping_after=5s."
     ),
 ]
 _Connect = Annotated[
     list[str] | None,
     typer.Option(
         help="A sender to connect to, for ever, and to receive from: "
-        "relink://host:port/NAME, bpmux://host:port (?stream=TEXT opens a stream there); "
+        "relink://host:port/NAME, bpmux://host:port (?stream=TEXT opens a stream there), "
+        "reactive://host:port/PUBLISHER (until the publisher completes the stream); "
         "may be repeated."
     ),
 ]

@@ -60,6 +60,8 @@ _OF = {
     ),
 }
 """Options that not every protocol has, by the protocols that have them."""
+_SCHEMES = ("lumberjack", "relink", "bpmux")
+"""The protocols that events are sent by."""
 _RANGES = 20
 """Runs of lines that are named; the rest is counted."""
 _TABLE = options_of("lumberjack.connect")
@@ -196,8 +198,10 @@ def _options(given: dict[str, str | bool | None]) -> dict[str, Any]:
 
 
 def _check_options(context: typer.Context, url: str) -> None:
-    """Refuses options that the URL's protocol does not have."""
+    """Refuses a protocol without sending, and options that the URL's protocol does not have."""
     named, scheme = of_command_line(context), scheme_of(url)
+    if scheme in PROTOCOLS and scheme not in _SCHEMES:
+        fail(f"{PROTOCOLS[scheme]} is no protocol of this command: use `ackline publish`", USAGE)
     for schemes, names in _OF.items():
         for name in names:
             # A URL without a known protocol is refused elsewhere, with its own error.

@@ -4,12 +4,11 @@ import errno
 import io
 import os
 import sys
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO, NoReturn, TextIO
 
-from ackline.cli.terminal import say
 from ackline.cli.values import DISK, USAGE, fail
 
-__all__ = ["finish", "guard", "standard_input"]
+__all__ = ["finish", "guard", "standard_input", "to_nowhere", "unwritable"]
 
 
 _WHY = {errno.EBADF: "it is closed", errno.EPIPE: "its reader has left"}
@@ -22,11 +21,7 @@ class _Guarded(io.FileIO):
         try:
             return super().write(data)
         except OSError as error:
-            # The buffered rest, and everything that others write at the end, is discarded.
-            _to_nowhere()
-            why = _WHY.get(error.errno or 0, error.strerror)
-            say(f"standard output cannot be written: {why}")
-            sys.exit(DISK)
+            unwritable(error)
 
 
 def guard() -> None:
@@ -59,5 +54,14 @@ def standard_input() -> BinaryIO:
     return there.buffer
 
 
-def _to_nowhere() -> None:
+def unwritable(error: OSError) -> NoReturn:
+    """Reports that standard output cannot be written, and ends."""
+    # The buffered rest, and everything that others write at the end, is discarded.
+    to_nowhere()
+    why = _WHY.get(error.errno or 0, error.strerror)
+    fail(f"standard output cannot be written: {why}", DISK)
+
+
+def to_nowhere() -> None:
+    """Discards everything that is still written to standard output."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -15,9 +15,13 @@ from ackline.exceptions import LinkLost, LinkTimeout, ProtocolError, UsageError
 __all__ = [
     "DISK",
     "FAILED",
+    "LATE",
+    "LEAST",
     "UNACKED",
+    "UNREACHED",
     "USAGE",
     "as_written",
+    "check_timeout",
     "fail",
     "instant",
     "milliseconds",
@@ -33,13 +37,21 @@ USAGE = 2
 """Exit code: the command line was wrong."""
 UNACKED = 4
 """Exit code: some received messages were left unacknowledged."""
+UNREACHED = 69
+"""Exit code: no peer could be reached (EX_UNAVAILABLE)."""
 DISK = 74
 """Exit code: the spool, or standard output, cannot be written any more (EX_IOERR)."""
+LATE = 124
+"""Exit code: something did not happen in time, like timeout(1)."""
+LEAST = 0.1
+"""Least seconds that a peer has to answer, even if --timeout leaves less."""
 
 _OFFSET = re.compile(r" \(at byte \d+ of the connection\)")
 """The end of the text of a `ProtocolError`."""
 _LARGEST = (1 << 63) - 1
 _LONGEST = 36_500 * 86_400_000
+_LONGEST_TIMEOUT = 1e9
+"""Seconds of the longest --timeout, some 30 years."""
 
 
 def size(text: str, option: str | None = None) -> int:
@@ -60,6 +72,13 @@ def milliseconds(text: str, option: str | None = None) -> int:
         message = f"{text!r} is more than 36500d (100 years)"
         raise typer.BadParameter(message, param_hint=option)
     return found
+
+
+def check_timeout(timeout: float) -> None:
+    """Refuses a --timeout that is no number of seconds."""
+    if not timeout <= _LONGEST_TIMEOUT:
+        most = f"it is in seconds, from 0 to {_LONGEST_TIMEOUT:g}"
+        fail(f"--timeout is {timeout:g}; {most}", USAGE)
 
 
 def option_of(name: str) -> str:

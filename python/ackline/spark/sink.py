@@ -1,8 +1,9 @@
 """The sink: rows of a batch, or of a stream's micro-batches, sent to receivers.
 
 To Relink receivers they go in transactions: see `transactions`; to bpmux receivers on a sink for
-each partition: see `counted`. To Lumberjack receivers a task ends well when every row of its
-partition is acknowledged. While connections come and go it sends the unacknowledged rows; when no
+each partition: see `counted`; to subscribers of Reactive Streams as a stream for each partition:
+see `published`. To Lumberjack receivers a task ends well when every row of its partition is
+acknowledged. While connections come and go it sends the unacknowledged rows; when no
 acknowledgement comes for `timeout` it fails, and Spark decides whether it runs again. So every row
 arrives at least once. Spark pickles the writers to its workers: the writers hold only options.
 """
@@ -53,7 +54,7 @@ class SinkOptions:
 
     Attributes:
         url: The URLs of the receivers.
-        protocol: The receivers' protocol: lumberjack, relink or bpmux.
+        protocol: The receivers' protocol: lumberjack, relink, bpmux or reactive.
         raw: Whether the one column is an event's text, unchanged.
         metadata: Whether each event has query, batch, partition and ordinal.
         native: Further options of the native sink, by its names.
@@ -117,6 +118,8 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         native |= _windows(options)
     else:
         _refuse_windows(options, protocol)
+    if "goodbye" in options:
+        native |= _goodbye(options["goodbye"], protocol)
     tls: dict[str, str] = {name: options[name] for name in _OF_TLS if name in options}
     tls |= _of_connect(options, protocol)
     return SinkOptions(
@@ -293,7 +296,11 @@ def _stamp(
 
 
 def _check(options: SinkOptions, native: dict[str, Any], schema: pa.Schema) -> None:
-    checks = {"relink": _core.RelinkSink.check, "bpmux": _core.BpmuxRows.check}
+    checks = {
+        "relink": _core.RelinkSink.check,
+        "bpmux": _core.BpmuxRows.check,
+        "reactive": _core.ReactiveRows.check,
+    }
     checks.get(options.protocol, _core.LumberjackSink.check)(options.url, native, schema)
 
 
@@ -312,6 +319,16 @@ def _refuse_windows(options: Mapping[str, str], protocol: str) -> None:
         if name in options:
             message = f"{name} is an option of windows, and {protocol}:// has no windows"
             raise UsageError(message)
+
+
+def _goodbye(reason: str, protocol: str) -> dict[str, str]:
+    if protocol != "reactive":
+        message = f"goodbye is an option of reactive://, and receivers of {protocol}:// acknowledge"
+        raise UsageError(message)
+    if not reason:
+        message = "goodbye is the reason of a subscriber's goodbye that acknowledges the rows"
+        raise UsageError(f"{message}: it is empty, and a goodbye without a reason always does")
+    return {"goodbye": reason}
 
 
 def _of_connect(options: Mapping[str, str], protocol: str) -> dict[str, str]:
@@ -367,7 +384,7 @@ def _url(options: Mapping[str, str]) -> str:
     if not url:
         message = (
             "the option url is missing: the receivers, such as lumberjack://host:5044,other:5044, "
-            "relink://host:7000/NAME or bpmux://host:7000"
+            "relink://host:7000/NAME, bpmux://host:7000 or reactive://host:5200/PUBLISHER"
         )
         raise UsageError(message)
     return url
@@ -409,6 +426,7 @@ NAMES: Final = (
     "payload",
     "ignoreNullFields",
     "metadata",
+    "goodbye",
 )
 _CONNECT: Final = "connect."
 """The text before the options of a protocol's `connect`."""
@@ -430,12 +448,13 @@ _SET_HERE: Final = {
 _OF_SINKS = frozenset(name.lower() for name in NAMES) - {"payload"}
 # Options that Spark itself hands on.
 _OF_SPARK = ("checkpointLocation",)
-_PROTOCOLS = ("lumberjack", "relink", "bpmux")
+_PROTOCOLS = ("lumberjack", "relink", "bpmux", "reactive")
 # Half of all numbers of messages on a channel.
 _MOST_EVENTS: Final = {"relink": (1 << 31) - 1}
 # Options without an effect, by protocol.
 _OF_WINDOWS: Final = {
     "relink": ("compression", "max_in_flight"),
     "bpmux": ("compression", "max_in_flight", "batch_events", "batch_bytes"),
+    "reactive": ("compression", "max_in_flight", "batch_events", "batch_bytes"),
 }
 _LEVELS = tuple("0123456789")

@@ -56,6 +56,9 @@ def raised() -> set[str]:
         codes |= set(re.findall(rf'"code": "({CODE})"', text))
         for line in calls(text, r"\b(?:Refused|Self)::new\("):
             codes |= set(re.findall(rf'"({CODE})"', line))
+        # A protocol's codes for errors of connecting and listening (`OpenError::code`).
+        for line in calls(text, r"\bSelf::Open\(error\) => error\.code\("):
+            codes |= set(re.findall(rf'"({CODE})"', line))
         for line in calls(text, r"\berrors::(?:spool|usage)\("):
             codes |= set(re.findall(r'"(spool\.[a-z_]+)"', line))
     for path in sorted((ROOT / "python").glob("**/*.py")):
@@ -83,3 +86,15 @@ def test_every_code_is_listed_with_cause_and_cure_and_no_other():
         cells = [cell.strip() for cell in row.strip("|").split("|")]
         assert len(cells) in {3, 4}, row
         assert all(cells), row
+
+
+def test_every_refused_call_of_reactive_streams_is_listed():
+    source = (ROOT / "crates" / "reactive" / "src" / "error.rs").read_text()
+    refusals = source.split("pub mod refusal")[1]
+    codes = re.findall(r'UsageError::new\(\s*"(\w+)"', refusals)
+    for path in (ROOT / "crates" / "python" / "src" / "reactive").glob("*.rs"):
+        codes += re.findall(r'errors::usage\("(\w+)"', path.read_text())
+    table = PAGE.read_text().split("| code of a refused call |")[1].split("\n\n")[0]
+    # The waits of the package itself name their interests.
+    expected = sorted(set(codes) - {"interest"})
+    assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == expected

@@ -83,6 +83,7 @@ def test_arrays_of_numbers_are_packed() -> None:
         "floats": floats,
         "strided": floats[::2],
         "arrow": pa.array(range(10), pa.int32())[2:],
+        "chunked": pa.chunked_array([[1.5], [], [2.5, 3.5]]),
         "nulls": pa.array([1, None]),
         "bytes": b"12345678",
     }
@@ -91,6 +92,7 @@ def test_arrays_of_numbers_are_packed() -> None:
             ("floats", "<f8", floats),
             ("strided", "<f8", floats[::2]),
             ("arrow", "<i4", np.arange(2, 10)),
+            ("chunked", "<f8", [1.5, 2.5, 3.5]),
         ]:
             with near.subscribe(name, demand=10_000, timeout=TIME) as subscription:
                 assert subscription.element_size == np.dtype(dtype).itemsize

@@ -179,7 +179,7 @@ impl Publishers {
     }
 
     /// Serves the subscriptions of the peer of a connection, each in a task of its own, until the connection is over or the
-    /// peer says goodbye. Their streams go on.
+    /// peer says goodbye, which ends their streams.
     ///
     /// # Errors
     /// [`Error::Ended`], unless the peer has ended it in good order.

@@ -392,6 +392,8 @@ async fn a_lost_connection_ends_waits_with_its_reason_and_not_with_the_publisher
     assert!(matches!(error, Error::Ended(_)), "{error}");
     let error = soon(left.accept()).await.unwrap_err();
     assert!(matches!(error, Error::Ended(_)), "{error}");
+    let refused = publication.publish("late").await;
+    assert!(matches!(refused, Err(Error::Ended(_))), "{refused:?}");
     let error = left
         .subscribe("more", Demand::automatic(4))
         .await
@@ -557,4 +559,15 @@ async fn extensions_are_values_of_the_application_where_both_ends_support_them()
     assert!(soon(stranger.connected()).await.unwrap().is_empty());
     let refused = stranger.send(&extensions, &5).unwrap_err();
     assert_eq!(refused.code(), "extension_not_active");
+}
+
+#[tokio::test]
+async fn a_publisher_tells_a_lost_connection_from_a_cancel() {
+    let (left, right) = pair().await;
+    let (_subscription, publication) = stream((&left, &right), Demand::by_hand(1), 0).await;
+    publication.publish("one").await.unwrap();
+    let waiting = tokio::spawn(async move { publication.publish("two").await });
+    left.link().abort();
+    let error = soon(waiting).await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::Ended(_)), "{error}");
 }

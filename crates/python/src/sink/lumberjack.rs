@@ -1,7 +1,5 @@
 //! Rows to Lumberjack receivers: a task is done when it is known that all of them were acknowledged.
 
-use std::time::Duration;
-
 use ackline::lumberjack::{
     Batch, Limits, OutRecord, Sender, SenderError, SenderOptions, WindowRoom,
 };
@@ -10,13 +8,10 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::{Source, Step, slices};
+use super::{GOODBYE, Source, Step, slices};
 use crate::lumberjack::raised;
 use crate::runtime::Owned;
 use crate::{arrow_in, errors, options, runtime};
-
-/// How long the end of the connections may take when everything is acknowledged.
-const GOODBYE: Duration = Duration::from_secs(2);
 
 /// The options of a sink, and its rows.
 struct Given {

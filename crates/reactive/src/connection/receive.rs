@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use ackline_core::Payload;
+use bytes::Buf as _;
 
 use super::{
     Block, Bytes, BytesMut, Connection, EVENTS_PER_CALL, Event, Kind, Life, Message, Need,
@@ -52,10 +53,10 @@ impl Connection {
             self.check_first(type_of(input)?)?;
         }
         let (message, len) = decode(input, &self.config.limits, &self.known())?;
-        let frame = input.split_to(len);
-        let others = input.len().checked_div(len).unwrap_or(0);
-        let frame = Frame { frame, others };
-        self.handle(message, frame)?;
+        let left = input.len().saturating_sub(len);
+        let handled = self.handle(message, Frame { input, len });
+        input.advance(input.len().saturating_sub(left));
+        handled?;
         // An error stands at the message that it is about.
         self.count(len);
         Ok(())
@@ -77,7 +78,7 @@ impl Connection {
         }
     }
 
-    fn handle(&mut self, message: Message, frame: Frame) -> Result<(), Kind> {
+    fn handle(&mut self, message: Message, frame: Frame<'_>) -> Result<(), Kind> {
         match message {
             Message::Hello {
                 version,
@@ -243,7 +244,7 @@ impl Connection {
     }
 
     /// An element, several, or a part of one. Those of cancelled subscriptions are dropped (R-RS-V10).
-    fn data(&mut self, message: Message, frame: Frame) -> Result<(), Kind> {
+    fn data(&mut self, message: Message, frame: Frame<'_>) -> Result<(), Kind> {
         match message {
             Message::Next {
                 subscriber,
@@ -270,7 +271,7 @@ impl Connection {
         &mut self,
         subscriber: u64,
         element: std::ops::Range<usize>,
-        frame: Frame,
+        frame: Frame<'_>,
     ) -> Result<(), Kind> {
         if self.subscriptions.take(subscriber, 1)? {
             let element = Payload::from(frame.slice(&mut self.block, element));
@@ -286,7 +287,7 @@ impl Connection {
         &mut self,
         (subscriber, element_size, count): (u64, usize, u64),
         elements: std::ops::Range<usize>,
-        frame: Frame,
+        frame: Frame<'_>,
     ) -> Result<(), Kind> {
         if self.subscriptions.take(subscriber, count)? && count > 0 {
             let elements = frame.slice(&mut self.block, elements);
@@ -304,7 +305,7 @@ impl Connection {
         (subscriber, element): (u64, u64),
         data: std::ops::Range<usize>,
         is_last: bool,
-        frame: Frame,
+        frame: Frame<'_>,
     ) -> Result<(), Kind> {
         let limits = &self.config.limits;
         let length = data.len();
@@ -340,21 +341,21 @@ impl Connection {
     }
 }
 
-/// The bytes of a message.
-struct Frame {
-    frame: BytesMut,
-    /// How many others of its length stand behind it.
-    others: usize,
+/// The bytes of a message, in front of the input.
+struct Frame<'a> {
+    input: &'a mut BytesMut,
+    len: usize,
 }
 
-impl Frame {
-    /// A part of it, copied if it is small.
+impl Frame<'_> {
+    /// A part of it. A small one is copied and left in the input: to take it out would cost more than to pass it.
     fn slice(self, block: &mut Block, range: std::ops::Range<usize>) -> Bytes {
         if range.len() > COPIED_BYTES {
-            return self.frame.freeze().slice(range);
+            return self.input.split_to(self.len).freeze().slice(range);
         }
-        let bytes = self.frame.get(range).unwrap_or_default();
-        let count = self.others.saturating_add(1).min(EVENTS_PER_CALL);
-        block.copy(bytes, count)
+        let bytes = self.input.get(range).unwrap_or_default();
+        // It, and others of its length behind it.
+        let count = self.input.len().checked_div(self.len).unwrap_or(1);
+        block.copy(bytes, count.min(EVENTS_PER_CALL))
     }
 }

@@ -142,6 +142,13 @@ impl Subscriptions {
             .ok_or(refusal::UNKNOWN_SUBSCRIBER)
     }
 
+    /// Elements that have come in part.
+    pub(super) fn begun(&self, subscriber: u64) -> Result<usize, UsageError> {
+        let found = self.open.get(&subscriber);
+        let one = found.ok_or(refusal::UNKNOWN_SUBSCRIBER)?;
+        Ok(one.unfinished.len())
+    }
+
     /// The size of the elements of a subscription that was accepted, also of a cancelled one.
     pub(super) fn element_size(&self, subscriber: u64) -> Option<u64> {
         match self.open.get(&subscriber) {

@@ -35,7 +35,8 @@ impl Demand {
         Self { initial, low: None }
     }
 
-    /// Without bound: memory alone limits what waits to be taken.
+    /// Without bound: the publisher sends as fast as it can. Elements that nobody takes fill the memory, or the 65,536 places
+    /// for elements of the connection: then nothing more is read from it, for other streams either.
     pub const fn unbounded() -> Self {
         Self::by_hand(UNBOUNDED)
     }

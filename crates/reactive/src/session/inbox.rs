@@ -333,7 +333,9 @@ impl Session {
         let Ok(requested) = self.machine.requested(id) else {
             return Ok(());
         };
-        let missing = demand.missing(requested.saturating_add(waiting));
+        let begun = u64::try_from(self.machine.begun(id).unwrap_or(0)).unwrap_or(u64::MAX);
+        let outstanding = requested.saturating_add(begun).saturating_add(waiting);
+        let missing = demand.missing(outstanding);
         if missing > 0 {
             // The connection may be at its end.
             let _ = self.machine.request(id, missing);

@@ -36,8 +36,10 @@ pub(super) struct Outlet {
 pub(super) enum State {
     /// It may be published to.
     Open,
-    /// The peer has cancelled it, or is gone.
+    /// The peer has cancelled it, or has said goodbye.
     Cancelled,
+    /// It has ended with the connection.
+    Lost,
     /// This end has ended it.
     Ended,
 }
@@ -105,7 +107,10 @@ impl Session {
             let bytes = outlet.map_or(0, |outlet| outlet.publisher.len());
             self.names = self.names.saturating_sub(bytes);
         } else if let Some(outlet) = self.outlets.get_mut(&serial) {
-            outlet.state = State::Cancelled;
+            outlet.state = match self.machine.lost() {
+                Some(_) => State::Lost,
+                None => State::Cancelled,
+            };
         }
         self.wake(Wait::Write(serial));
     }
@@ -117,9 +122,21 @@ impl Session {
         match outlet.state {
             State::Open => Ok(outlet),
             State::Ended => Err(self.refused(refusal::ALREADY_ENDED)),
-            State::Cancelled => Err(self.machine.fault().map_or(Error::Cancelled, |fault| {
-                Error::Ended(ackline_core::End::Protocol(fault.clone()))
-            })),
+            State::Cancelled => Err(Error::Cancelled),
+            // The link knows why.
+            State::Lost => Err(match self.machine.fault() {
+                Some(fault) => Error::Ended(ackline_core::End::Protocol(fault.clone())),
+                None => Error::Blocked,
+            }),
+        }
+    }
+
+    /// As [`outlet`](Self::outlet), for verbs that do not wait.
+    fn open_outlet(&self, serial: Serial) -> Result<u64, Error> {
+        match self.outlet(serial) {
+            Ok(outlet) => Ok(outlet.id),
+            Err(Error::Blocked) => Err(self.refused(refusal::ALREADY_ENDED)),
+            Err(error) => Err(error),
         }
     }
 
@@ -128,7 +145,7 @@ impl Session {
     /// # Errors
     /// [`Error::Cancelled`]; `unknown_subscriber`: it was accepted before; [`Error::Ended`].
     pub fn admit(&mut self, serial: Serial, element_size: u64) -> Result<(), Error> {
-        let id = self.outlet(serial)?.id;
+        let id = self.open_outlet(serial)?;
         let accepted = self.machine.accept(id, element_size);
         self.told(accepted)?;
         if let Some(outlet) = self.outlets.get_mut(&serial) {
@@ -142,7 +159,7 @@ impl Session {
     /// # Errors
     /// As [`admit`](Self::admit).
     pub fn reject(&mut self, serial: Serial, reason: &str) -> Result<(), Error> {
-        let id = self.outlet(serial)?.id;
+        let id = self.open_outlet(serial)?;
         let rejected = self.machine.reject(id, reason);
         self.told(rejected)?;
         self.end_outlet(serial);
@@ -225,7 +242,7 @@ impl Session {
     /// # Errors
     /// [`Error::Cancelled`]; `already_ended`, `not_accepted`; [`Error::Ended`].
     pub fn complete(&mut self, serial: Serial) -> Result<(), Error> {
-        let id = self.outlet(serial)?.id;
+        let id = self.open_outlet(serial)?;
         let completed = self.machine.complete(id);
         self.told(completed)?;
         self.end_outlet(serial);
@@ -237,7 +254,7 @@ impl Session {
     /// # Errors
     /// As [`complete`](Self::complete).
     pub fn fail(&mut self, serial: Serial, error: &str) -> Result<(), Error> {
-        let id = self.outlet(serial)?.id;
+        let id = self.open_outlet(serial)?;
         let failed = self.machine.error(id, error);
         self.told(failed)?;
         self.end_outlet(serial);
@@ -247,7 +264,7 @@ impl Session {
     /// Checks that the peer has not cancelled a subscription.
     ///
     /// # Errors
-    /// [`Error::Cancelled`]; `already_ended`: this end has ended it; [`Error::Ended`].
+    /// [`Error::Cancelled`]; [`Error::Blocked`]: it has ended with the connection, and the link knows why; `already_ended`: this end has ended it; [`Error::Ended`].
     pub fn is_wanted(&self, serial: Serial) -> Result<(), Error> {
         self.outlet(serial).map(|_| ())
     }

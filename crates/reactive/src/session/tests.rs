@@ -219,6 +219,29 @@ fn parts_are_one_element_of_the_demand() {
 }
 
 #[test]
+fn an_element_that_has_come_in_part_is_outstanding() {
+    let mut pair = Pair::new();
+    pair.server = session(Role::Server, |config| config.split_threshold = 2);
+    let (own, theirs) = pair.stream(Demand::with_low_water(2, 1), 0);
+    let mut elements = VecDeque::from([Bytes::from("x"), Bytes::from("abcd")]);
+    pair.server.publish(theirs, &mut elements).unwrap();
+    let mut out = SendQueue::new();
+    pair.server.poll_transmit(pair.now, &mut out);
+    let mut input = BytesMut::from(&out.copy_to_bytes(out.remaining())[..]);
+    let last = input.split_off(input.len() - 1);
+    pair.client.receive(pair.now, &mut input).unwrap();
+    assert_eq!(texts(&mut pair.client, own), [b"x"]);
+    assert_eq!(
+        pair.client.requested(own).unwrap(),
+        1,
+        "two with the one that is coming"
+    );
+    input.unsplit(last);
+    pair.client.receive(pair.now, &mut input).unwrap();
+    assert_eq!(texts(&mut pair.client, own), [b"abcd"]);
+}
+
+#[test]
 fn a_rejection_is_told_with_its_reason() {
     let mut pair = Pair::new();
     let own = pair
@@ -398,7 +421,12 @@ fn the_loss_of_the_transport_is_no_error_of_the_publisher() {
         !pair.client.is_there(own, Interest::Element),
         "and wakes by its end"
     );
-    assert!(matches!(pair.server.room(theirs), Err(Error::Cancelled)));
+    assert!(matches!(pair.server.room(theirs), Err(Error::Blocked)));
+    for interest in [Interest::Room, Interest::Cancelled] {
+        assert!(!pair.server.is_there(theirs, interest));
+    }
+    let refused = pair.server.complete(theirs).unwrap_err();
+    assert!(matches!(refused, Error::Ended(End::Closed)), "{refused}");
 }
 
 #[test]

@@ -87,7 +87,7 @@ impl Handles for Session {
             Interest::Accepted => !matches!(self.accepted(serial), Err(Error::Blocked)),
             Interest::Element => self.has_element(serial),
             Interest::Room => !matches!(self.room(serial), Err(Error::Blocked)),
-            Interest::Cancelled => self.is_wanted(serial).is_err(),
+            Interest::Cancelled => !matches!(self.is_wanted(serial), Ok(()) | Err(Error::Blocked)),
             Interest::End => false,
         }
     }

@@ -1,0 +1,203 @@
+"""The sources of `ackline publish`: a file, or standard input, as batches of elements."""
+
+import ast
+import asyncio
+import binascii
+import os
+import stat
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+
+from ackline.cli.elements import Element
+from ackline.cli.standard import standard_input
+from ackline.cli.values import USAGE, fail
+from ackline.exceptions import AcklineError
+
+__all__ = ["FORMATS", "STANDARD_INPUT", "Batch", "Source", "SourceFailed"]
+
+FORMATS = ("lines", "raw", "base64")
+"""The forms of elements in a file."""
+STANDARD_INPUT = "-"
+"""The file that stands for standard input."""
+_CHUNK = 64 << 10
+"""Bytes that are read at once, and of an element of raw bytes, at most."""
+_NPY = b"\x93NUMPY"
+"""The beginning of a NumPy file."""
+_NPY_SHORT = 2
+"""The first version of NumPy files with four bytes for the length of the header."""
+
+Batch = list[bytes] | bytes
+"""Elements; of a fixed size, they stand one behind the other."""
+
+
+class SourceFailed(AcklineError):  # noqa: N818 (a state, no error)
+    """The source cannot be published any further."""
+
+
+class Source:
+    """A file, for each stream from the beginning, or standard input, for one stream.
+
+    Args:
+        file: Its path, or `STANDARD_INPUT`.
+        form: One of `FORMATS`; it does not apply to elements of a described type.
+        shape: The type of elements of a fixed size.
+        limit: Bytes of a line, at most.
+    """
+
+    def __init__(self, file: str, form: str, shape: Element | None, limit: int) -> None:
+        self.is_standard_input = file == STANDARD_INPUT
+        self._name = "standard input" if self.is_standard_input else file
+        self._path = Path(file)
+        self._form = form
+        self._shape = shape
+        self._limit = limit
+        self._begin = 0
+        if self.is_standard_input:
+            self._input = standard_input().fileno()
+        elif not self._path.is_file():
+            fail(f"{file} is not a file", USAGE)
+        elif shape is not None:
+            self._check(shape)
+
+    @property
+    def element_size(self) -> int:
+        """The bytes of every element; 0 is any size."""
+        return 0 if self._shape is None else self._shape.size
+
+    async def batches(self) -> AsyncGenerator[Batch]:
+        """Yields the elements.
+
+        Raises:
+            SourceFailed: The source cannot be read, or is not of its form.
+        """
+        try:
+            descriptor = self._input if self.is_standard_input else os.open(self._path, os.O_RDONLY)
+        except OSError as error:
+            raise SourceFailed(f"{self._name}: {error.strerror}") from None
+        try:
+            if not self.is_standard_input:
+                os.lseek(descriptor, self._begin, os.SEEK_SET)
+            chunks = _chunks(descriptor)
+            async with aclosing(chunks), aclosing(self._elements(chunks)) as batches:
+                async for batch in batches:
+                    yield batch
+        except OSError as error:
+            raise SourceFailed(f"{self._name}: {error.strerror}") from None
+        finally:
+            if not self.is_standard_input:
+                os.close(descriptor)
+
+    def _elements(self, chunks: AsyncGenerator[bytes]) -> AsyncGenerator[Batch]:
+        if self._shape is not None:
+            return self._packed(chunks, self._shape.size)
+        return self._raw(chunks) if self._form == "raw" else self._lines(chunks)
+
+    @staticmethod
+    async def _raw(chunks: AsyncGenerator[bytes]) -> AsyncGenerator[Batch]:
+        async for chunk in chunks:
+            yield [chunk]
+
+    async def _packed(self, chunks: AsyncGenerator[bytes], size: int) -> AsyncGenerator[Batch]:
+        held = bytearray()
+        async for chunk in chunks:
+            held += chunk
+            if whole := len(held) // size * size:
+                yield bytes(held[:whole])
+                del held[:whole]
+        if held:
+            raise SourceFailed(self._cut(len(held), size))
+
+    async def _lines(self, chunks: AsyncGenerator[bytes]) -> AsyncGenerator[Batch]:
+        held, number = bytearray(), 1
+        async for chunk in chunks:
+            first, *others = chunk.split(b"\n")
+            held += first
+            if others:
+                lines = [bytes(held), *others]
+                held = bytearray(lines.pop())
+                yield self._checked(lines, number)
+                number += len(lines)
+            if len(held) > self._limit:
+                raise self._too_long(number)
+        if held:
+            yield self._checked([bytes(held)], number)
+
+    def _checked(self, lines: list[bytes], number: int) -> list[bytes]:
+        """Returns the elements of lines; `number` is that of the first."""
+        for at, line in enumerate(lines, number):
+            if len(line) > self._limit:
+                raise self._too_long(at)
+        if self._form == "lines":
+            return lines
+        elements = []
+        for at, line in enumerate(lines, number):
+            try:
+                elements.append(binascii.a2b_base64(line.strip(), strict_mode=True))
+            except binascii.Error as error:
+                why = str(error).lower()
+                raise SourceFailed(f"{self._name}, line {at}: not base64: {why}") from None
+        return elements
+
+    def _too_long(self, number: int) -> SourceFailed:
+        cure = "--max-element-bytes changes it"
+        return SourceFailed(
+            f"{self._name}, line {number}: longer than the limit of {self._limit} bytes; {cure}"
+        )
+
+    def _cut(self, rest: int, size: int) -> str:
+        return f"{self._name}: {rest} bytes at the end are no whole element of {size} bytes"
+
+    def _check(self, shape: Element) -> None:
+        """Ends the command if a file has no elements of this type."""
+        try:
+            with self._path.open("rb") as file:
+                if self._name.endswith(".npy"):
+                    self._begin = _numpy_begin(file.read(_CHUNK), self._name, shape)
+                size = os.fstat(file.fileno()).st_size - self._begin
+        except OSError as error:
+            fail(f"{self._name}: {error.strerror}", USAGE)
+        if rest := size % shape.size:
+            fail(self._cut(rest, shape.size), USAGE)
+
+
+def _numpy_begin(head: bytes, name: str, shape: Element) -> int:
+    """Returns the offset of the values in a NumPy file; another type of them ends the command."""
+    is_numpy, is_turned, begin, dtype = head.startswith(_NPY), False, 0, None
+    try:
+        at = 12 if head[6] >= _NPY_SHORT else 10
+        begin = at + int.from_bytes(head[8:at], "little")
+        header = ast.literal_eval(head[at:begin].decode())
+        dtype, is_turned = header["descr"], header["fortran_order"]
+    except (ValueError, SyntaxError, LookupError, TypeError):
+        is_numpy = False
+    if not is_numpy:
+        fail(f"{name} is not a NumPy file", USAGE)
+    if is_turned:
+        fail(f"{name} is stored column by column: save it in C order", USAGE)
+    if not shape.is_of(dtype):
+        fail(f"{name} has values of {dtype!r}; --element {shape.text} describes others", USAGE)
+    return begin
+
+
+async def _chunks(descriptor: int) -> AsyncGenerator[bytes]:
+    """Yields what can be read; other tasks go on while a pipe has nothing."""
+    is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+    while True:
+        await (asyncio.sleep(0) if is_file else _readable(descriptor))
+        if not (chunk := os.read(descriptor, _CHUNK)):
+            return
+        yield chunk
+
+
+async def _readable(descriptor: int) -> None:
+    loop, event = asyncio.get_running_loop(), asyncio.Event()
+    try:
+        loop.add_reader(descriptor, event.set)
+    except PermissionError:
+        # A device such as /dev/null never waits.
+        return
+    try:
+        await event.wait()
+    finally:
+        loop.remove_reader(descriptor)

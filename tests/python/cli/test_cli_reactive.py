@@ -1,0 +1,630 @@
+"""`ackline publish` and `ackline subscribe`, from the outside."""
+
+import base64
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import pytest
+from support.certificates import Pki
+from support.commands import (
+    DEADLINE,
+    ROOT,
+    RunningReceiver,
+    ackline,
+    ackline_bytes,
+    rows,
+    wait_until,
+)
+
+from ackline import reactive
+from ackline.exceptions import AcklineError, LinkClosed
+
+Publisher = Callable[..., RunningReceiver]
+Start = Callable[..., subprocess.Popen[bytes]]
+ANYWHERE = "reactive://127.0.0.1:0/numbers"
+COMMAND = [sys.executable, "-m", "ackline.cli"]
+PAGE = ROOT / "docs" / "operations" / "json.md"
+
+
+@pytest.fixture
+def publisher() -> Iterator[Publisher]:
+    """Starts `ackline publish --listen` on a free port; ends those that still run."""
+    started: list[RunningReceiver] = []
+
+    def start(*arguments: object, url: str = ANYWHERE) -> RunningReceiver:
+        texts = [str(argument) for argument in arguments]
+        started.append(RunningReceiver("--listen", url, *texts, command="publish"))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.kill()
+
+
+@pytest.fixture
+def numbers(tmp_path: Path) -> Path:
+    """A file of 5,000 lines."""
+    path = tmp_path / "numbers"
+    path.write_text("".join(f"{number}\n" for number in range(5_000)))
+    return path
+
+
+def subscribe(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+    """Runs `ackline subscribe` to its end, in bytes."""
+    return ackline_bytes("subscribe", *arguments)
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts commands with pipes; ends those that still run."""
+    with ExitStack() as stack:
+
+        def start(*arguments: str) -> subprocess.Popen[bytes]:
+            process = subprocess.Popen(
+                [*COMMAND, *arguments],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
+            )  # fmt: skip
+            # The block of a process closes its pipes and waits; the kill comes before.
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            return process
+
+        yield start
+
+
+def lines_of(process: subprocess.Popen[bytes]) -> IO[bytes]:
+    """The standard output of a process."""
+    assert process.stdout is not None
+    return process.stdout
+
+
+def feed(process: subprocess.Popen[bytes], data: bytes) -> None:
+    """Writes to the standard input of a process."""
+    assert process.stdin is not None
+    process.stdin.write(data)
+
+
+@contextmanager
+def serving(serve: Callable[[reactive.Connection], object]) -> Iterator[str]:
+    """A listener in this process that serves one connection; its URL with a publisher."""
+
+    def run() -> None:
+        # A peer may leave at any time.
+        with suppress(AcklineError), listener.accept(timeout=DEADLINE) as connection:
+            serve(connection)
+
+    with reactive.listen("reactive://127.0.0.1:0") as listener:
+        thread = threading.Thread(target=run)
+        thread.start()
+        yield f"{listener.url}/numbers"
+        thread.join(DEADLINE)
+    assert not thread.is_alive()
+
+
+def accepted(connection: reactive.Connection, size: int = 0) -> reactive.Publication:
+    request = connection.accept(timeout=DEADLINE)
+    assert request is not None
+    return request.accept(size)
+
+
+# ---- from one command to the other ----
+
+
+def test_every_line_comes_over_tcp(publisher: Publisher, numbers: Path) -> None:
+    serving = publisher(numbers, "--streams", "2")
+    for _ in range(2):
+        run = subscribe(serving.url)
+        assert (run.returncode, run.stderr) == (0, b"")
+        assert run.stdout == numbers.read_bytes()
+    line = serving.next("published")
+    assert (line["elements"], line["bytes"], line["end"]) == (5_000, 18_890, "completed")
+    assert serving.process.wait(DEADLINE) == 0
+
+
+def test_every_line_comes_over_a_unix_socket(
+    publisher: Publisher, numbers: Path, tmp_path: Path
+) -> None:
+    url = f"reactive+unix://{tmp_path}/socket?publisher=a%20%2Fb"
+    serving = publisher(numbers, url=url)
+    assert serving.url == f"reactive+unix://{tmp_path}/socket?publisher=a%20/b"
+    assert subscribe(serving.url).stdout == numbers.read_bytes()
+    assert serving.stop() == 0
+
+
+def test_every_line_comes_over_tls(publisher: Publisher, numbers: Path, tmp_path: Path) -> None:
+    pki = Pki(tmp_path)
+    cert, key = pki.issue("server", "server", "IP:127.0.0.1")
+    url = "reactive+tls://127.0.0.1:0/numbers"
+    serving = publisher(numbers, "--cert", cert, "--key", key, url=url)
+    assert subscribe(serving.url, "--ca", pki.ca).stdout == numbers.read_bytes()
+    assert subscribe(serving.url).returncode == 69
+
+
+@pytest.mark.parametrize("form", ["raw", "base64"])
+def test_any_bytes_go_through(publisher: Publisher, tmp_path: Path, form: str) -> None:
+    payload = os.urandom(300_000)
+    file = tmp_path / "file"
+    lines = [payload[:100_000], b"", b"\n\r\x00", payload[100_000:]]
+    file.write_bytes(
+        b"".join(lines) if form == "raw" else b"\n".join(base64.b64encode(line) for line in lines)
+    )
+    serving = publisher(file, "--format", form)
+    run = subscribe(serving.url, "--format", form)
+    if form == "raw":
+        assert run.stdout == b"".join(lines)
+        told = serving.next("published")
+        assert told["elements"] >= 300_003 // (64 << 10)
+    else:
+        assert [base64.b64decode(line) for line in run.stdout.splitlines()] == lines
+
+
+def test_a_last_line_without_an_end_is_an_element(publisher: Publisher, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"a\r\n\nb\xff")
+    serving = publisher(file)
+    assert subscribe(serving.url).stdout == b"a\r\n\nb\xff\n"
+    told = subscribe(serving.url, "--format", "json").stdout.splitlines()
+    assert [json.loads(line) for line in told] == [
+        {"element": "a\r"}, {"element": ""}, {"element_hex": "62ff"},
+    ]  # fmt: skip
+
+
+def test_the_receiver_keeps_what_is_published(
+    receiver: Callable[..., RunningReceiver], numbers: Path, tmp_path: Path
+) -> None:
+    spool = tmp_path / "spool"
+    running = receiver("--spool", str(spool), url=ANYWHERE)
+    run = ackline("publish", running.url, str(numbers))
+    assert (run.returncode, run.stdout) == (0, "")
+    assert re.fullmatch(r"ackline: 5000 elements published to reactive://\S+\n", run.stderr)
+    assert running.stop() == 0
+    kept = [payload for _, _, _, payload in rows(spool) if payload is not None]
+    assert [payload for payload in kept if payload][:5_000] == numbers.read_bytes().split()
+
+
+# ---- standard input ----
+
+
+def test_standard_input_goes_to_the_first_subscriber_alone(start: Start) -> None:
+    feeding = start("publish", "--listen", ANYWHERE, "-", "--json")
+    url = json.loads(lines_of(feeding).readline())["urls"][0]
+    first = start("subscribe", url)
+    feed(feeding, b"one\n")
+    assert lines_of(first).readline() == b"one\n"
+    second = subscribe(url)
+    why = b"the publisher reads standard input, and an earlier subscriber has it"
+    assert second.stderr == b"ackline: the publisher has ended the stream: " + why + b"\n"
+    assert (second.returncode, second.stdout) == (1, b"")
+    out, _ = feeding.communicate(b"two", timeout=DEADLINE)
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert [line["event"] for line in lines] == ["rejected", "published"]
+    assert lines[1]["elements"] == 2
+    assert feeding.returncode == 0
+    assert first.communicate(timeout=DEADLINE) == (b"two\n", b"")
+    assert first.returncode == 0
+
+
+def test_standard_input_has_one_stream() -> None:
+    run = ackline("publish", "--listen", ANYWHERE, "-", "--streams", "2")
+    assert run.returncode == 2
+    assert run.stderr == "ackline: --streams needs a file: standard input can be read once\n"
+
+
+# ---- the end ----
+
+
+def test_a_count_is_requested_and_not_exceeded(publisher: Publisher, numbers: Path) -> None:
+    serving = publisher(numbers)
+    for count, demand in ((3, 1024), (2_000, 7), (1, 1)):
+        run = subscribe(serving.url, "--count", str(count), "--demand", str(demand))
+        assert (run.returncode, run.stderr) == (0, b"")
+        assert run.stdout.split() == numbers.read_bytes().split()[:count]
+        told = serving.next("published")
+        assert (told["elements"], told["end"]) == (count, "cancelled")
+
+
+def test_a_reader_that_leaves_ends_it_silently(publisher: Publisher, numbers: Path) -> None:
+    serving = publisher(numbers)
+    pipe = f'"$0" -m ackline.cli subscribe {serving.url} --demand 10 | head -2'
+    run = subprocess.run(
+        ["/bin/bash", "-c", f"set -o pipefail; {pipe}", sys.executable],
+        capture_output=True, timeout=DEADLINE, check=False,
+    )  # fmt: skip
+    assert (run.returncode, run.stdout, run.stderr) == (0, b"0\n1\n", b"")
+    assert serving.next("published")["end"] == "cancelled"
+
+
+def test_a_reader_that_leaves_a_silent_stream_ends_it(start: Start) -> None:
+    def serve(connection: reactive.Connection) -> None:
+        publication = accepted(connection)
+        publication.send(b"one")
+        publication.wait_cancelled(timeout=DEADLINE)
+
+    with serving(serve) as url:
+        running = start("subscribe", url)
+        assert lines_of(running).readline() == b"one\n"
+        lines_of(running).close()
+        assert running.wait(DEADLINE) == 0
+    assert running.stderr is not None
+    assert running.stderr.read() == b""
+
+
+@pytest.mark.parametrize("where", [">&-", ">/dev/full"])
+def test_output_that_cannot_be_written_is_reported(
+    publisher: Publisher, numbers: Path, where: str
+) -> None:
+    why = {">&-": b"it is closed", ">/dev/full": b"No space left on device"}[where]
+    run = subprocess.run(
+        ["/bin/sh", "-c", f'exec "$0" "$@" {where}', *COMMAND, "subscribe", publisher(numbers).url],
+        stderr=subprocess.PIPE, timeout=DEADLINE, check=False,
+    )  # fmt: skip
+    assert run.returncode == 74
+    assert run.stderr == b"ackline: standard output cannot be written: " + why + b"\n"
+
+
+def test_an_error_of_the_publisher_comes_behind_its_elements() -> None:
+    def serve(connection: reactive.Connection) -> None:
+        publication = accepted(connection)
+        publication.send(b"one")
+        publication.fail("no \x1b[31mmore")
+        connection.wait_ended(timeout=DEADLINE)
+
+    with serving(serve) as url:
+        run = subscribe(url)
+    assert (run.returncode, run.stdout) == (1, b"one\n")
+    text = b"ackline: the publisher has ended the stream: no \\u001b[31mmore\n"
+    assert run.stderr == text
+
+
+def test_a_rejection_is_reported(publisher: Publisher, numbers: Path) -> None:
+    serving = publisher(numbers)
+    run = subscribe(serving.url.replace("numbers", "nmbers"))
+    why = "there is no publisher 'nmbers'; this one is 'numbers'"
+    assert (run.returncode, run.stdout) == (1, b"")
+    text = f"ackline: the publisher has ended the stream: {why}\n"
+    assert run.stderr.decode() == text
+    assert serving.next("rejected")["message"] == why
+
+
+def test_a_killed_publisher_is_reported_behind_its_elements(start: Start) -> None:
+    feeding = start("publish", "--listen", ANYWHERE, "-", "--json")
+    url = json.loads(lines_of(feeding).readline())["urls"][0]
+    running = start("subscribe", url)
+    feed(feeding, b"one\n")
+    assert lines_of(running).readline() == b"one\n"
+    feeding.kill()
+    out, err = running.communicate(timeout=DEADLINE)
+    assert (running.returncode, out) == (1, b"")
+    assert err.startswith(b"ackline: the stream is not complete: the connection is over")
+
+
+def test_a_killed_subscriber_is_reported(
+    publisher: Publisher, start: Start, tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"x\n" * 1_000_000)
+    serving = publisher(file, "--streams", "1")
+    running = start("subscribe", serving.url, "--demand", "2")
+    assert lines_of(running).read(2) == b"x\n"
+    running.kill()
+    told = serving.next("published")
+    assert told["end"] == "lost", told
+    assert serving.process.wait(DEADLINE) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_subscriber_in_order(start: Start, number: int) -> None:
+    def serve(connection: reactive.Connection) -> None:
+        publication = accepted(connection)
+        publication.send(b"one")
+        publication.wait_cancelled(timeout=DEADLINE)
+        cancelled.set()
+        connection.wait_ended(timeout=DEADLINE)
+        reasons.append(connection.goodbye_reason)
+
+    cancelled, reasons = threading.Event(), list[str | None]()
+    with serving(serve) as url:
+        running = start("subscribe", url)
+        assert lines_of(running).readline() == b"one\n"
+        running.send_signal(number)
+        assert running.wait(DEADLINE) == 128 + number
+    assert cancelled.is_set()
+    assert reasons == ["the connection was closed"]
+    name = signal.Signals(number).name.encode()
+    assert running.communicate()[1] == b"ackline: stopped by " + name + b"\n"
+
+
+def test_a_signal_ends_a_publisher_in_order(publisher: Publisher, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"x\n" * 1_000_000)
+    serving = publisher(file)
+    with reactive.connect(serving.url.rpartition("/")[0]) as connection:
+        stream = connection.subscribe("numbers", demand=1, automatic=False, timeout=DEADLINE)
+        assert stream.receive(timeout=DEADLINE) == b"x"
+        assert serving.stop(signal.SIGINT) == 0
+        with pytest.raises(AcklineError, match="the publisher stops"):
+            stream.receive(timeout=DEADLINE)
+
+
+def test_a_signal_before_the_last_stream_is_an_error(publisher: Publisher, numbers: Path) -> None:
+    assert publisher(numbers, "--streams", "1").stop(signal.SIGINT) == 130
+
+
+def test_a_peer_that_does_not_subscribe_or_accept_is_waited_for(numbers: Path) -> None:
+    with serving(lambda connection: connection.wait_ended(timeout=DEADLINE)) as url:
+        run = ackline("publish", url, str(numbers), "--timeout", "0.3")
+    assert run.returncode == 124
+    assert run.stderr == "ackline: the peer has not subscribed to numbers within 0.3 s\n"
+    with serving(lambda connection: connection.wait_ended(timeout=DEADLINE)) as url:
+        run = ackline("subscribe", url, "--timeout", "0.3")
+    assert run.returncode == 124
+    assert run.stderr == "ackline: the publisher has not accepted within 0.3 s\n"
+
+
+def test_a_peer_without_a_goodbye_is_reported(numbers: Path) -> None:
+    def serve(connection: reactive.Connection) -> None:
+        assert len(list(connection.subscribe("numbers"))) == 5_000
+        connection.wait_ended(timeout=DEADLINE)
+
+    with serving(serve) as url:
+        run = ackline("publish", url, str(numbers), "--timeout", "0.5")
+    assert run.returncode == 124
+    assert run.stderr.splitlines()[1] == (
+        "ackline: the peer has not said goodbye within 0.5 s of its last stream: "
+        "it may not have kept every element"
+    )
+
+
+def test_a_subscriber_that_cancels_is_an_error_of_the_publisher(numbers: Path) -> None:
+    def serve(connection: reactive.Connection) -> None:
+        stream = connection.subscribe("numbers", demand=5, automatic=False)
+        assert stream.receive(timeout=DEADLINE) == b"0"
+        stream.cancel()
+        with suppress(LinkClosed):
+            connection.accept(timeout=DEADLINE)
+
+    with serving(serve) as url:
+        run = ackline("publish", url, str(numbers))
+    assert run.returncode == 1
+    assert re.search(r"has cancelled the stream after \d elements\n$", run.stderr)
+
+
+# ---- demand ----
+
+
+def test_a_slow_reader_holds_up_the_publisher(
+    publisher: Publisher, start: Start, tmp_path: Path
+) -> None:
+    """Neither command holds much of a file whose reader is slow."""
+    file = tmp_path / "file"
+    with file.open("wb") as big:
+        for _ in range(200):
+            big.write((b"x" * 9_999 + b"\n") * 100)
+    serving = publisher(file, "--streams", "1")
+    running = start("subscribe", serving.url, "--demand", "100")
+    read = len(lines_of(running).read(100))
+    before = [resident(process.pid) for process in (serving.process, running)]
+    for _ in range(20):
+        read += len(lines_of(running).read(100_000))
+        time.sleep(0.02)
+    after = [resident(process.pid) for process in (serving.process, running)]
+    growth = [late - early for early, late in zip(before, after, strict=True)]
+    assert max(growth) < 30 << 20, growth
+    while chunk := lines_of(running).read(1 << 20):
+        read += len(chunk)
+    assert read == file.stat().st_size
+    assert running.wait(DEADLINE) == 0
+    assert serving.process.wait(DEADLINE) == 0
+
+
+def resident(pid: int) -> int:
+    """Bytes of a process in memory."""
+    [kibibytes] = re.findall(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text("utf-8"))
+    return int(kibibytes) << 10
+
+
+def test_no_more_than_the_demand_is_sent(start: Start) -> None:
+    def serve(connection: reactive.Connection) -> None:
+        request = connection.accept(timeout=DEADLINE)
+        assert request is not None
+        demands.append(request.initial_demand)
+        publication = request.accept()
+        publication.send_many([b"x" * 60_000] * 40, timeout=DEADLINE)
+        # A pipe that nobody reads holds 64 KiB.
+        with suppress(AcklineError):
+            publication.send_many([b"x" * 60_000] * 100, timeout=1.0)
+        demands.append(publication.room)
+
+    demands: list[int] = []
+    with serving(serve) as url:
+        running = start("subscribe", url, "--demand", "40")
+        wait_until(lambda: len(demands) == 2, "the demand is used up")
+        running.kill()
+    assert demands == [40, 0]
+
+
+# ---- elements of a fixed size ----
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_numbers_are_values_of_json(is_packed: bool) -> None:  # noqa: FBT001 (a parameter)
+    values = [0.0, -1.5, 1e300, float("inf"), float("nan")]
+
+    def serve(connection: reactive.Connection) -> None:
+        with accepted(connection, 8 if is_packed else 0) as publication:
+            publication.send_many([struct.pack("<d", value) for value in values])
+        connection.wait_ended(timeout=DEADLINE)
+
+    with serving(serve) as url:
+        run = subscribe(url, "--element", "f64")
+    assert run.stderr == b""
+    assert run.stdout.split() == [b"0.0", b"-1.5", b"1e+300", b'"Infinity"', b'"NaN"']
+
+
+def test_fields_are_members_of_an_object(publisher: Publisher, tmp_path: Path) -> None:
+    shape = "time:u64, _:bytes[3],value:>f32,flag:bool,id:bytes[2]"
+    file = tmp_path / "file"
+    elements = [
+        struct.pack("<Q3x", number) + struct.pack(">f", number / 2) + bytes([number % 2, 1, 255])
+        for number in range(30_000)
+    ]
+    file.write_bytes(b"".join(elements))
+    serving = publisher(file, "--element", shape)
+    run = subscribe(serving.url, "--element", shape)
+    assert [json.loads(line) for line in run.stdout.splitlines()] == [
+        {"time": number, "value": number / 2, "flag": number % 2 == 1, "id": "01ff"}
+        for number in range(30_000)
+    ]
+    assert subscribe(serving.url, "--format", "raw", "--count", "7").stdout == b"".join(
+        elements[:7]
+    )
+
+
+def test_elements_that_do_not_fit_are_reported(publisher: Publisher, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(bytes(range(16)))
+    url = publisher(file, "--element", "u64").url
+    run = subscribe(url, "--element", "f32")
+    assert run.returncode == 2
+    text = b"ackline: --element f32 has 4 bytes, and the publisher's elements have 8\n"
+    assert run.stderr == text
+    url = publisher(file, "--element", "bool").url
+    run = subscribe(url, "--element", "bool")
+    assert (run.returncode, run.stdout) == (1, b"")
+    assert run.stderr.endswith(b"a bool of --element bool is 2; it is 0 or 1\n")
+    url = publisher(file, "--format", "raw").url
+    run = subscribe(url, "--element", "u64")
+    assert run.returncode == 1
+    assert run.stderr.endswith(b"--element u64 has 8 bytes, and an element of the stream has 16\n")
+
+
+def test_a_numpy_file_is_published(publisher: Publisher, tmp_path: Path) -> None:
+    file = tmp_path / "values.npy"
+    np.save(file, np.arange(10_000, dtype="<i4").reshape(100, 100))
+    serving = publisher(file, "--element", "i32")
+    run = subscribe(serving.url, "--element", "i32")
+    assert run.stdout.split() == [b"%d" % number for number in range(10_000)]
+    pairs = np.array([(1, 2.5)], dtype=[("time", "<u8"), ("value", "<f4")])
+    np.save(file, pairs)
+    serving = publisher(file, "--element", "time:u64,value:f32")
+    run = subscribe(serving.url, "--element", "time:u64,value:f32")
+    assert run.stdout == b'{"time":1,"value":2.5}\n'
+
+
+def test_a_numpy_file_of_other_values_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "values.npy"
+    np.save(file, np.zeros(3, dtype="<f8"))
+    run = ackline("publish", "--listen", ANYWHERE, str(file), "--element", "i64")
+    assert run.returncode == 2
+    assert run.stderr == f"ackline: {file} has values of '<f8'; --element i64 describes others\n"
+    file.write_bytes(b"no file of NumPy")
+    run = ackline("publish", "--listen", ANYWHERE, str(file), "--element", "i64")
+    assert run.stderr == f"ackline: {file} is not a NumPy file\n"
+
+
+# ---- sources that fail ----
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "why"),
+    [
+        (b"a\n" + b"b" * 2_000, ["--max-element-bytes", "1000"], "line 2: longer than the limit"),
+        (b"YQ==\n?\n", ["--format", "base64"], "line 2: not base64: "),
+    ],
+)
+def test_a_source_that_fails_ends_the_stream(
+    publisher: Publisher, tmp_path: Path, content: bytes, options: list[str], why: str
+) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(content)
+    serving = publisher(file, *options, "--streams", "1")
+    run = subscribe(serving.url)
+    assert run.returncode == 1
+    assert f"the stream: {file}, {why}" in run.stderr.decode()
+    told = serving.next("published")
+    assert told["end"] == "failed"
+    assert why in told["message"]
+    assert serving.process.wait(DEADLINE) == 1
+
+
+def test_a_file_that_is_gone_ends_the_stream(publisher: Publisher, numbers: Path) -> None:
+    serving = publisher(numbers)
+    numbers.unlink()
+    run = subscribe(serving.url)
+    assert run.stderr.decode().endswith(f"{numbers}: No such file or directory\n")
+    assert serving.next("published")["end"] == "failed"
+
+
+# ---- the command line ----
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["subscribe", "reactive://127.0.0.1:1"], "the publisher's name is missing"),
+        (["subscribe", "bpmux://127.0.0.1:1/x"], "it is of bpmux, not of reactive"),
+        (["subscribe", "nonsense"], "nonsense"),
+        (["subscribe", ANYWHERE, "--low-water", "9", "--demand", "9"], "it is below --demand"),
+        (["subscribe", ANYWHERE, "--format", "jso"], "not 'jso' (did you mean json?)"),
+        (["subscribe", ANYWHERE, "--element", "f63"], '--element is "f63": it has'),
+        (["subscribe", ANYWHERE, "--element", "u8", "--format", "raw"], "leave --format raw out"),
+        (["subscribe", ANYWHERE, "--timeout", "inf"], "--timeout is inf; it is in seconds"),
+        (["subscribe", ANYWHERE, "--memory", "3"], "--memory is 3; it is at least 65536"),
+        (["publish", "reactive://127.0.0.1:1", "FILE"], "the publisher's name is missing"),
+        (["send", ANYWHERE, "FILE"], "use `ackline publish`"),
+        (["publish", ANYWHERE, "missing"], "missing is not a file"),
+        (["publish", ANYWHERE, "FILE", "--format", "lnes"], "not 'lnes' (did you mean lines?)"),
+        (["publish", ANYWHERE, "FILE", "--allow", "::1"], "--allow needs --listen"),
+        (["publish", ANYWHERE, "FILE", "--element", "u64"], "2 bytes at the end are no"),
+        (
+            ["publish", "--listen", ANYWHERE, "FILE", "--token-file", "x"],
+            "--token-file is for a command without --listen",
+        ),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_a_wrong_command_line_is_refused(arguments: list[str], why: str, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(bytes(10))
+    run = ackline(*(str(file) if argument == "FILE" else argument for argument in arguments))
+    assert run.returncode == 2, run.stderr
+    assert run.stdout == ""
+    assert why in run.stderr
+    assert run.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["subscribe", "publish"])
+def test_nobody_is_there(command: str, numbers: Path) -> None:
+    url = "reactive://127.0.0.1:1/numbers"
+    file = [str(numbers)] if command == "publish" else []
+    run = ackline(command, url, *file, "--timeout", "5")
+    assert run.returncode == 69
+    assert run.stderr.startswith("ackline: reactive://127.0.0.1:1: ")
+
+
+def test_json_lines_of_a_publisher_are_the_documented_ones(
+    publisher: Publisher, numbers: Path
+) -> None:
+    text = PAGE.read_text("utf-8").split("## Lines of `ackline publish --json`\n")[1]
+    table = re.findall(r"(?m)^\| `(\w+)` \| [^|]* \| (.*) \|$", text.split("\n## ")[0])
+    documented = {event: set(re.findall(r"`(\w+)`", members)) for event, members in table}
+    serving = publisher(numbers)
+    subscribe(serving.url)
+    subscribe(f"{serving.url}/none")
+    serving.next("rejected")
+    for line in serving.lines:
+        members = documented[line["event"]] - {"completed", "cancelled", "lost", "failed"}
+        assert set(line) - {"event", "time"} == members
+    assert {line["event"] for line in serving.lines} == {"listening", "published", "rejected"}
