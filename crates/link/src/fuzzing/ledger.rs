@@ -163,10 +163,12 @@ impl World {
         let most = self.size.most_asked(self.is_greedy, settling);
         one.tell();
         let mut grant = Grant::of(at, one);
+        let joins = one.waits.is_some_and(|waits| waits.yields) && !settling;
         let turn = self.size.turn * u64::from(is_queue);
         let is_granted = one.ask(planned(first, most), settling, turn, &mut self.next_place);
         // Otherwise it continues with what it was granted before.
         grant.is_turn = is_queue && one.granted_charge() > grant.charged;
+        grant.has_joined = joins && is_granted && grant.is_new(one);
         let is_charged = one.charge() > 0;
         self.alone = (!is_queue).then_some(at);
         let books = self.check_ask(grant, is_granted);
@@ -193,7 +195,7 @@ impl World {
     /// time before.
     fn check_ask(&mut self, grant: Grant, is_granted: bool) -> Books<'_> {
         let is_more = is_granted && self.members[grant.at].charge() > grant.charge;
-        let grants = Vec::from_iter(is_more.then_some(grant));
+        let grants = Vec::from_iter((is_more || grant.has_joined).then_some(grant));
         let books = self.check(Some(grant.at), grants);
         let reads = is_granted && books.is_crowded();
         assert!(!reads, "a link reads while ended ones hold too much");
@@ -238,8 +240,8 @@ impl World {
         for grant in &mut grants {
             let one = &self.members[grant.at];
             grant.more = one.charge() - grant.charged.min(one.charge());
-            grant.turn = self.queue.turn_of(one, grant);
         }
+        self.queue.set_turns(&self.members, &mut grants);
         self.queue.follow(&self.members, &grants);
         let mut books = Books::of(&self.members, self.size, self.queue.heads());
         books.alone = self.alone.take();

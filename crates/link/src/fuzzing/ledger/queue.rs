@@ -81,16 +81,51 @@ impl Queue {
         at.min(self.latest())
     }
 
-    /// The turn that a link had when it was granted more: as the first of its sender, or by asking when no link of its
-    /// sender waited. `None` if it became the first in this call.
-    pub(super) fn turn_of(&self, one: &Member, grant: &Grant) -> Option<(u128, u64)> {
-        let sender = &self.senders[one.sender];
-        if let Some(head) = sender.head {
-            return (head.id == one.id).then_some(head.turn);
+    /// Sets the turns of the links that were granted more in a call.
+    pub(super) fn set_turns(&self, members: &[Member], grants: &mut [Grant]) {
+        let turns: Vec<_> = grants
+            .iter()
+            .map(|grant| self.turn_of(members, grant, grants))
+            .collect();
+        for (grant, turn) in grants.iter_mut().zip(turns) {
+            grant.turn = turn;
         }
-        let others = sender.charge - grant.charged;
-        let turn = self.turn(one.sender, others + one.granted_charge());
-        (!grant.has_waited).then_some((turn, grant.place))
+    }
+
+    /// The turn that a link had when it was granted more: as the first of its sender, or by asking when no link of its
+    /// sender waited, or when it was before them. `None` if it became the first in this call by a grant.
+    fn turn_of(&self, members: &[Member], grant: &Grant, grants: &[Grant]) -> Option<(u128, u64)> {
+        let one = &members[grant.at];
+        let Sender { charge, head, .. } = self.senders[one.sender];
+        let before = charge - grant.charged;
+        let asked = |others| {
+            let turn = self.turn(one.sender, others + one.granted_charge());
+            (turn, grant.place)
+        };
+        let is_before = |place| head.is_none_or(|head: Head| place < head.turn.1);
+        if grant.has_joined && is_before(grant.place) {
+            return Some(asked(before));
+        }
+        let Some(head) = head else {
+            return (!grant.has_waited).then(|| asked(before));
+        };
+        if head.id != one.id {
+            return None;
+        }
+        let of_sender =
+            |other: &&Grant| other.at != grant.at && members[other.at].sender == one.sender;
+        let mut others = grants.iter().filter(of_sender);
+        let Some(joined) = others
+            .clone()
+            .find(|other| other.has_joined && is_before(other.place))
+        else {
+            return Some(head.turn);
+        };
+        // It was not the first while the other link was before it, and has a new turn since.
+        let others_have = before - joined.charged + members[joined.at].charge();
+        others
+            .all(|other| other.at == joined.at)
+            .then(|| asked(others_have))
     }
 
     /// Follows a call in which these links were granted more.

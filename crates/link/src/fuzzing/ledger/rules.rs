@@ -45,6 +45,8 @@ pub(super) struct Grant {
     /// Its queue position, or the one after all others.
     pub(super) place: u64,
     pub(super) has_waited: bool,
+    /// It waited for its own settling, and continued in the same call in which it began to wait for others.
+    pub(super) has_joined: bool,
     /// It waited, or others did when it asked.
     pub(super) is_turn: bool,
     /// Its turn, if it is known.
@@ -62,11 +64,19 @@ impl Grant {
             charged: one.charge(),
             more: 0,
             has_waited: one.waits.is_some(),
+            has_joined: false,
             is_turn: one.waits.is_some(),
             turn: None,
             place: one.waits.map_or(u64::MAX, |waits| waits.place),
             is_used: one.is_used(),
         }
+    }
+
+    /// Whether a link that was granted its request asked for a new turn: for more than it had, or after it had released
+    /// everything.
+    pub(super) fn is_new(&self, one: &Member) -> bool {
+        let is_over = self.charged > 0 && !self.is_used;
+        is_over || one.granted_charge() > self.charged
     }
 }
 
