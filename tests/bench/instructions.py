@@ -2,7 +2,8 @@
 
 Load changes seconds and hardly instructions. Each path runs twice, with few windows and with many;
 the difference is divided by the events between them, so that the start does not count. With
-`--check` more than a tenth above a noted figure fails; `--note` writes the new figures.
+`--check` more than 3 % above a noted figure fails, where windows wait for commits more than a
+tenth; `--note` writes the new figures.
 """
 
 import argparse
@@ -17,7 +18,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTED = Path(__file__).with_suffix(".json")
-TOLERANCE = 0.10
+TOLERANCE = {"count": 0.03, "land": 0.10, "write": 0.03}
+"""The part by which a count may be above the noted one; how many commits there are is chance."""
 # Events in a window, zlib level, and how many windows the two runs have.
 SHAPES = {
     "2,048 events, zlib 3": (2048, 3, (4, 16)),
@@ -87,12 +89,12 @@ def table(results: list[dict[str, int]]) -> list[str]:
 
 
 def too_many(found: dict[str, int], noted: dict[str, int]) -> list[str]:
-    """Return the figures that are more than a tenth above the noted ones, or have none."""
+    """Return the figures that are too far above the noted ones, or have none."""
     lines = []
     for name, value in found.items():
         if name not in noted:
             lines.append(f"{name}: {value:,}, and no figure is noted")
-        elif value > noted[name] * (1 + TOLERANCE):
+        elif value > noted[name] * (1 + TOLERANCE[name.partition(":")[0]]):
             lines.append(
                 f"{name}: {value:,} instructions for each event, noted are {noted[name]:,}; "
                 "mend it, or note the new figure and say why (make callgrind NOTE=--note)"
@@ -120,9 +122,7 @@ def main() -> None:
         sys.stdout.write(f"no figures are noted for {machine}: nothing is judged\n")
     elif options.check:
         wrong = too_many(last, noted[machine])
-        sys.stdout.write(
-            "\n".join(wrong) + "\n" if wrong else "all within a tenth of the noted counts\n"
-        )
+        sys.stdout.write("\n".join(wrong) + "\n" if wrong else "all near the noted counts\n")
         raise SystemExit(bool(wrong))
 
 
