@@ -5,12 +5,15 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from harness import HOST, LumberjackSender, Receiver, numbered, until
 from queries import Query, durable, mark
 
+from ackline import reactive
 from ackline.exceptions import SpoolError, UsageError
 from ackline.spark import embedded
 from ackline.spark.options import ListenOptions, stream_options
@@ -140,6 +143,32 @@ def test_durable_acks_do_not_wait_for_the_query(
     running.processAllAvailable()
     running.stop()
     assert query.positions() == list(range(10))
+
+
+def test_a_query_subscribes_to_a_publisher(spark: SparkSession, tmp_path: Path) -> None:
+    numbers = np.arange(5_000, dtype="<f8")
+    with reactive.listen(f"reactive://{HOST}:0") as listener:
+        serving = threading.Thread(target=lambda: listener.serve({"numbers": numbers}))
+        serving.start()
+        query = Query(
+            spark,
+            tmp_path,
+            spool=str(tmp_path / "spool"),
+            consumer="c",
+            connect=f"{listener.url}/numbers",
+            **{"reactive.element": "f64", "receiver.demand": "100"},
+        )
+        running = query.start(processingTime="0 seconds")
+        spool = tmp_path / "spool"
+        kept = lambda: (spool / "spool.json").exists() and durable(spool)  # noqa: E731 (one use)
+        until(lambda: kept() == len(numbers), "every element is kept")
+        running.processAllAvailable()
+        running.stop()
+        rows = query.rows().select("element", "stream").collect()
+        assert sorted(row.element for row in rows) == numbers.tolist()
+        assert {row.stream for row in rows} == {"numbers"}
+        listener.close()
+        serving.join(60)
 
 
 def test_a_spool_that_another_receiver_fills_is_refused_after_a_wait(

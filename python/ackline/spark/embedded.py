@@ -1,4 +1,4 @@
-"""The receiver inside a query's process, for one machine: `listen=`.
+"""The receiver inside a query's process, for one machine: `listen=` and `connect=`.
 
 The first planning call starts it, once, and it ends with the query. Spark starts the process of the
 next query before the process of the last one is gone, so it waits for a busy port or spool.
@@ -38,7 +38,7 @@ class Embedded:
 
     Args:
         spool: The directory that it fills.
-        options: The URLs to listen on, and the receiver's options.
+        options: The URLs to listen on and to connect to, and the receiver's options.
     """
 
     def __init__(self, spool: str, options: ListenOptions) -> None:
@@ -57,8 +57,8 @@ class Embedded:
         if self._receiver is not None:
             return
         self._receiver = self._started()
-        urls = ", ".join(self._receiver.urls)
-        _log.info("the embedded receiver listens on %s code=spark.listening", urls)
+        urls = ", ".join([*self._receiver.urls, *self._options.connect])
+        _log.info("the embedded receiver receives from %s code=spark.listening", urls)
         threading.Thread(target=self._follow, args=(self._receiver,), daemon=True).start()
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, _leave)
@@ -68,7 +68,10 @@ class Embedded:
         while True:
             try:
                 return Receiver(
-                    self._options.urls, spool=self._spool, options=dict(self._options.options)
+                    self._options.urls,
+                    connect=self._options.connect,
+                    spool=self._spool,
+                    options=dict(self._options.options),
                 )
             except UsageError as error:
                 raise UsageError(self._as_written(error)) from None

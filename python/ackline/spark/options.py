@@ -52,10 +52,12 @@ class ListenOptions:
     Attributes:
         urls: The URLs that it listens on.
         options: The options of `ackline.Receiver`, by its names.
+        connect: The URLs that it connects to.
     """
 
     urls: tuple[str, ...]
     options: tuple[tuple[str, int | str | bool], ...]
+    connect: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,24 +361,31 @@ def _read_memory(options: Mapping[str, str]) -> int:
 def _listen(
     options: Mapping[str, str], spools: tuple[str, ...], consumer: str | None
 ) -> ListenOptions | None:
-    urls = tuple(listed(options.get("listen", "")))
+    urls, connect = (tuple(listed(options.get(name, ""))) for name in _PLACES)
     receiver = [name for name in options if name.startswith(_RECEIVER)]
     chosen = [name for name in ("ack", "budget", "memory", *receiver) if name in options]
-    if not urls:
-        if "listen" in options:
-            raise UsageError("listen must name a URL such as lumberjack://127.0.0.1:5044")
+    given = [name for name in _PLACES if name in options]
+    if not urls and not connect:
+        if given:
+            such = (
+                "lumberjack://127.0.0.1:5044" if given[0] == "listen" else "reactive://host:7000/X"
+            )
+            raise UsageError(f"{given[0]} must name a URL such as {such}")
         if chosen:
-            raise UsageError(f"{chosen[0]} is for the receiver that the option listen starts")
+            starts = "the receiver that the option listen or connect starts"
+            raise UsageError(f"{chosen[0]} is for {starts}")
         return None
     if len(spools) != 1 or consumer is None:
         message = (
-            "listen needs exactly one spool, which the receiver fills, and a consumer, whose "
+            f"{given[0]} needs exactly one spool, which the receiver fills, and a consumer, whose "
             "commits it acknowledges"
         )
         raise UsageError(message)
     if _table(options) != "events":
-        raise UsageError("listen fills table events: read the quarantine with a query of its own")
-    return ListenOptions(urls, tuple(_receiver_options(options, consumer).items()))
+        raise UsageError(
+            f"{given[0]} fills table events: read the quarantine with a query of its own"
+        )
+    return ListenOptions(urls, tuple(_receiver_options(options, consumer).items()), connect)
 
 
 def _receiver_options(options: Mapping[str, str], consumer: str) -> dict[str, int | str | bool]:
@@ -433,6 +442,7 @@ _STREAM_NAMES = (
     "digest",
     "failOnDataLoss",
     "listen",
+    "connect",
     "ack",
     "budget",
     "memory",
@@ -454,5 +464,7 @@ _BATCH_NAMES = (
     "digest",
 )
 _BATCH_ONLY = tuple(name for name in _BATCH_NAMES if name not in _STREAM_NAMES)
+# The URLs of the embedded receiver: those that it listens on, and those that it connects to.
+_PLACES = ("listen", "connect")
 # Further options of the embedded receiver, by its own names: `receiver.max_window_events`.
 _RECEIVER = "receiver."
