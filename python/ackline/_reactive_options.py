@@ -23,8 +23,9 @@ class ReactiveConnectOptions(TypedDict, total=False):
             1ms. Default: 10s.
         memory: Bytes of received elements that may be held in memory; above it nothing more is read
             until some are taken. At least 65536. Default: 256MiB.
-        send_bytes: Bytes of elements of one publisher that may wait to be sent to one subscriber,
-            beside the element in work. At least 1. Default: 256KiB.
+        send_bytes: Bytes of elements that may wait to be sent for each subscription of a peer,
+            beside the element in work; 16 times as many for all of its subscriptions. At least 1.
+            Default: 256KiB.
         split_threshold: Bytes of an element, or of packed elements, that one message carries: a
             larger element goes in parts, between which others have their turn. At least 1. Default:
             64KiB.
@@ -87,8 +88,9 @@ class ReactiveListenOptions(TypedDict, total=False):
     Attributes:
         memory: Bytes of received elements of all connections that may be held in memory. At least
             65536. Default: 256MiB.
-        send_bytes: Bytes of elements of one publisher that may wait to be sent to one subscriber,
-            beside the element in work. At least 1. Default: 256KiB.
+        send_bytes: Bytes of elements that may wait to be sent for each subscription of a peer,
+            beside the element in work; 16 times as many for all of its subscriptions. At least 1.
+            Default: 256KiB.
         split_threshold: Bytes of an element, or of packed elements, that one message carries: a
             larger element goes in parts, between which others have their turn. At least 1. Default:
             64KiB.

@@ -51,8 +51,18 @@ pub struct Session {
     untaken: Untaken,
     wakes: Wakes,
     said: Said,
-    /// Bytes of elements that may wait to be sent for each subscription of the peer.
-    send_bytes: usize,
+    output: Output,
+}
+
+/// The room for elements that wait to be sent.
+#[derive(Debug)]
+struct Output {
+    /// Bytes of elements that may wait for each subscription of the peer.
+    of_each: usize,
+    /// Bytes that may wait for all of them.
+    of_all: usize,
+    /// Subscriptions that wait until less does.
+    crowd: BTreeSet<Serial>,
 }
 
 /// Everything that the peer has said beside its streams.
@@ -92,6 +102,9 @@ pub const TOP: Serial = 1;
 /// Elements that may wait to be taken; they may be empty. Above it nothing more is read.
 const MOST_WAITING: usize = 65_536;
 
+/// Streams that may have as many bytes waiting to be sent as each may have; more of them share that.
+const STREAMS: usize = 16;
+
 /// Bytes that one of them takes beside its own, about.
 const WAITING_BYTES: usize = 64;
 
@@ -102,7 +115,8 @@ pub const NO_REASON: &str = "the peer has said goodbye";
 const DROPPED: &str = "the publisher has dropped the subscription";
 
 impl Session {
-    /// Begins a connection. `send_bytes` of elements may wait to be sent for each subscription of the peer.
+    /// Begins a connection. `send_bytes` of elements may wait to be sent for each subscription of the peer, and 16 times as
+    /// many for all of them.
     pub fn new(now: Instant, role: Role, config: Config, send_bytes: usize) -> Self {
         let mut machine = Connection::new(now, role, config);
         // It was made just now.
@@ -119,7 +133,11 @@ impl Session {
             untaken: Untaken::default(),
             wakes: Wakes::default(),
             said: Said::default(),
-            send_bytes,
+            output: Output {
+                of_each: send_bytes,
+                of_all: send_bytes.saturating_mul(STREAMS),
+                crowd: BTreeSet::new(),
+            },
         }
     }
 
@@ -235,6 +253,8 @@ impl ackline_core::Connection for Session {
         }
         let need = self.machine.receive(now, input);
         let took = self.take();
+        // Streams that the peer has cancelled leave room.
+        self.look_at_crowd();
         match need {
             Ok(Need::Room) if took => Ok(Need::Again),
             need => need,
@@ -253,6 +273,7 @@ impl ackline_core::Connection for Session {
 
     fn poll_transmit(&mut self, now: Instant, out: &mut SendQueue) {
         self.machine.poll_transmit(now, out);
+        self.look_at_crowd();
         while let Some(id) = self.machine.drained() {
             if let Some(serial) = self.theirs.get(&id).copied() {
                 self.wake(Wait::Write(serial));

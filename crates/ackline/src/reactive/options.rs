@@ -20,7 +20,8 @@ ackline_core::options! {
             connect_timeout: Duration = Duration::from_secs(10), time(), CONNECT;
             /// Bytes of received elements that may be held in memory; above it nothing more is read until some are taken.
             memory: u64 = 256 << 20, bytes(Budget::LEAST..=u64::MAX), CONNECT;
-            /// Bytes of elements of one publisher that may wait to be sent to one subscriber, beside the element in work.
+            /// Bytes of elements that may wait to be sent for each subscription of a peer, beside the element in work; 16 times as
+            /// many for all of its subscriptions.
             send_bytes: usize = 256 << 10, bytes(1..=u64::MAX), CONNECT;
         }
         groups {
@@ -39,7 +40,8 @@ ackline_core::options! {
         options {
             /// Bytes of received elements of all connections that may be held in memory.
             memory: u64 = 256 << 20, bytes(Budget::LEAST..=u64::MAX), LISTEN;
-            /// Bytes of elements of one publisher that may wait to be sent to one subscriber, beside the element in work.
+            /// Bytes of elements that may wait to be sent for each subscription of a peer, beside the element in work; 16 times as
+            /// many for all of its subscriptions.
             send_bytes: usize = 256 << 10, bytes(1..=u64::MAX), LISTEN;
         }
         groups {

@@ -179,7 +179,11 @@ impl Session {
         }
         let waiting = self.told(self.machine.waiting(id))?;
         let queued = self.told(self.machine.queued(id))?;
-        if waiting >= self.send_bytes || queued >= MOST_QUEUED {
+        if self.machine.waiting_bytes() >= self.output.of_all {
+            self.output.crowd.insert(serial);
+            return Err(Error::Blocked);
+        }
+        if waiting >= self.output.of_each || queued >= MOST_QUEUED {
             let wanted = self.machine.want_room(id);
             self.told(wanted)?;
             return Err(Error::Blocked);
@@ -187,6 +191,16 @@ impl Session {
         match self.told(self.machine.demand(id))? {
             0 => Err(Error::Blocked),
             demand => Ok(demand),
+        }
+    }
+
+    /// Wakes the subscriptions that wait until less is to be sent, once half of that is free.
+    pub(super) fn look_at_crowd(&mut self) {
+        if self.machine.waiting_bytes() > self.output.of_all / 2 {
+            return;
+        }
+        while let Some(serial) = self.output.crowd.pop_first() {
+            self.wake(Wait::Write(serial));
         }
     }
 
@@ -206,7 +220,7 @@ impl Session {
         let (mut bytes, mut count) = (self.told(self.machine.waiting(id))?, 0_usize);
         let most = demand.min(MOST_QUEUED);
         for element in elements.iter().take(most) {
-            if count > 0 && bytes.saturating_add(element.len()) > self.send_bytes {
+            if count > 0 && bytes.saturating_add(element.len()) > self.output.of_each {
                 break;
             }
             bytes = bytes.saturating_add(element.len());
@@ -230,7 +244,7 @@ impl Session {
             return Err(refusal::WRONG_ELEMENT_SIZE.into());
         }
         let waiting = self.told(self.machine.waiting(id))?;
-        let room = self.send_bytes.saturating_sub(waiting);
+        let room = self.output.of_each.saturating_sub(waiting);
         let room = room.checked_div(size).unwrap_or(0).max(1).min(demand);
         let bytes = room.saturating_mul(size).min(elements.len());
         let published = self.machine.next_packed(id, elements.split_to(bytes));
@@ -286,5 +300,6 @@ impl Session {
         };
         self.end_outlet(serial);
         self.outlets.remove(&serial);
+        self.output.crowd.remove(&serial);
     }
 }

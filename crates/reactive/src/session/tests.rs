@@ -382,6 +382,44 @@ fn elements_that_wait_to_be_sent_are_bounded_and_room_is_told() {
 }
 
 #[test]
+fn elements_of_many_streams_that_wait_to_be_sent_are_bounded_together() {
+    let mut pair = Pair::new();
+    let streams: Vec<_> = (0..100)
+        .map(|_| pair.stream(Demand::unbounded(), 0))
+        .collect();
+    let publish = |server: &mut Session, serial| {
+        let mut elements = VecDeque::from([Bytes::from(vec![0; 400])]);
+        server.publish(serial, &mut elements).is_ok()
+    };
+    let mut took = 0;
+    for (_, theirs) in &streams {
+        took += usize::from(publish(&mut pair.server, *theirs));
+    }
+    // Of 16 times 1,000 bytes, 40 have their place.
+    assert_eq!((took, pair.server.open().2), (40, 16_000));
+    while pair.server.poll_wake().is_some() {}
+    let mut out = SendQueue::new();
+    pair.server.poll_transmit(pair.now, &mut out);
+    let woken: Vec<u64> = std::iter::from_fn(|| pair.server.poll_wake()).collect();
+    assert_eq!(woken.len(), 60, "everybody that waited");
+    for (_, theirs) in streams.iter().skip(40) {
+        publish(&mut pair.server, *theirs);
+    }
+    assert_eq!(pair.server.open().2, 16_000);
+    // A peer that cancels what waits leaves room, without a byte that is sent.
+    for (own, _) in streams.iter().skip(40).take(40) {
+        pair.client.drop_subscription(*own);
+    }
+    carry(pair.now, &mut pair.client, &mut pair.server);
+    let left = &streams[80..];
+    let woken: Vec<u64> = std::iter::from_fn(|| pair.server.poll_wake()).collect();
+    for (_, theirs) in left {
+        assert!(woken.contains(&Wait::Write(*theirs).key()));
+        assert!(publish(&mut pair.server, *theirs));
+    }
+}
+
+#[test]
 fn a_goodbye_ends_every_stream_with_its_reason() {
     let mut pair = Pair::new();
     let (own, theirs) = pair.stream(Demand::automatic(10), 0);
