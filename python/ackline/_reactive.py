@@ -76,19 +76,33 @@ class Part:
     """Whether it is the last part of its element."""
 
 
+def whole(name: str, value: int) -> None:
+    """Refuses a number of elements that the protocol cannot carry."""
+    if not 0 <= value <= UNBOUNDED:
+        raise UsageError(f"{name} is {value}; it is a whole number up to 2^63-1", "invalid_demand")
+
+
 def wanted(demand: int | None, low: int | None, *, automatic: bool) -> tuple[int, int | None]:
     """Returns the arguments of the native `subscribe`.
 
     Raises:
-        UsageError: `low_water` is given where nothing is requested automatically.
+        UsageError: ``invalid_demand``, ``invalid_low_water``.
     """
+    if demand is not None:
+        whole("demand", demand)
     if not automatic or demand is None:
         if low is not None:
             raise UsageError(
                 "low_water is given, and no elements are requested automatically: "
-                "demand is None, or automatic=False"
+                "demand is None, or automatic=False",
+                "invalid_low_water",
             )
         return (UNBOUNDED if demand is None else demand), None
+    if demand == 0:
+        text = "demand is 0, and with it no elements are requested automatically: give at least 1"
+        raise UsageError(f"{text}, or automatic=False", "invalid_demand")
+    if low is not None:
+        whole("low_water", low)
     return demand, demand // 2 if low is None else low
 
 
@@ -165,6 +179,7 @@ class SubscriptionBase:
             UsageError: ``invalid_demand``, ``already_ended``.
             LinkClosed: The connection is over.
         """
+        whole("count", count)
         self._core.request(count)
 
     def cancel(self) -> None:

@@ -79,7 +79,8 @@ def _publish(publication: "Publication", source: Any) -> None:  # noqa: ANN401 (
         items = _queued(publication, source) if isinstance(source, queue.Queue) else iter(source)
         batches = (elements_of(item, size) for item in items)
     try:
-        while core.room or core.wait("room", None):
+        # What is at hand ends its stream without further demand.
+        while items is None or core.room or core.wait("room", None):
             elements = next(batches, None)
             if elements is None:
                 return

@@ -75,7 +75,7 @@ pub enum Kind {
         subject: Subject,
     },
     /// More elements than were requested (R-RS-20).
-    #[error("{subject}: {came} elements came, and {demand} were requested")]
+    #[error("{subject}: more elements came than were requested: {came}, and {demand} were left")]
     DemandExceeded {
         /// The subject of the message.
         subject: Subject,
@@ -231,6 +231,16 @@ pub mod refusal {
     pub const INVALID_MESSAGE_TYPE: UsageError = UsageError::new(
         "invalid_message_type",
         "the type of an extension's message is 64 or more, and no other message has it",
+    );
+    /// An element above this end's own limit, which is the default of the peer too.
+    pub const ELEMENT_TOO_LARGE: UsageError = UsageError::new(
+        "element_too_large",
+        "an element has more bytes than max_element_bytes, which holds for elements of both ends",
+    );
+    /// A name above this end's own limit, which is the default of the peer too.
+    pub const NAME_TOO_LONG: UsageError = UsageError::new(
+        "name_too_long",
+        "a publisher's name has more bytes than max_string_bytes, which holds for names of both ends",
     );
     /// A message of an extension that the peer does not support, or whose fields are others.
     pub const EXTENSION_NOT_ACTIVE: UsageError = UsageError::new(

@@ -101,10 +101,12 @@ async def _publish(publication: "Publication", source: Any) -> None:  # noqa: AN
             if hasattr(items, "aclose"):
                 await items.aclose()
         return
+    # What is at hand ends its stream without further demand.
+    is_at_hand = batches is not None
     if batches is None:
         batches = (elements_of(item, size) for item in source)
     for turn in range(1 << 62):
-        if not core.room:
+        if not is_at_hand and not core.room:
             await ready(partial(core.wait_async, "room"), None)
         elif turn % _TURN == 0:
             await asyncio.sleep(0)

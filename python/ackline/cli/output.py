@@ -101,7 +101,8 @@ class TextOutput:
                 text = f"FAILED: {members['code']}: {members['message']}"
             case _:
                 return
-        if self._bound.admits(f"{event}: {members.get('code')}"):
+        kind = members.get("code") or members.get("end")
+        if self._bound.admits(f"{event}: {kind}" if kind else event):
             say(text)
         for told in self._bound.passed():
             say(told)

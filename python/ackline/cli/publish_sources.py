@@ -42,7 +42,7 @@ class Source:
         file: Its path, or `STANDARD_INPUT`.
         form: One of `FORMATS`; it does not apply to elements of a described type.
         shape: The type of elements of a fixed size.
-        limit: Bytes of a line, at most.
+        limit: Bytes of an element, at most.
     """
 
     def __init__(self, file: str, form: str, shape: Element | None, limit: int) -> None:
@@ -52,6 +52,8 @@ class Source:
         self._form = form
         self._shape = shape
         self._limit = limit
+        # Four characters stand for three bytes; a line may end with a carriage return.
+        self._longest = (limit + 2) // 3 * 4 + 1 if form == "base64" else limit
         self._begin = 0
         if self.is_standard_input:
             self._input = standard_input().fileno()
@@ -118,7 +120,7 @@ class Source:
                 held = bytearray(lines.pop())
                 yield self._checked(lines, number)
                 number += len(lines)
-            if len(held) > self._limit:
+            if len(held) > self._longest:
                 raise self._too_long(number)
         if held:
             yield self._checked([bytes(held)], number)
@@ -126,17 +128,20 @@ class Source:
     def _checked(self, lines: list[bytes], number: int) -> list[bytes]:
         """Returns the elements of lines; `number` is that of the first."""
         for at, line in enumerate(lines, number):
-            if len(line) > self._limit:
+            if len(line) > self._longest:
                 raise self._too_long(at)
         if self._form == "lines":
             return lines
         elements = []
         for at, line in enumerate(lines, number):
             try:
-                elements.append(binascii.a2b_base64(line.strip(), strict_mode=True))
+                element = binascii.a2b_base64(line.strip(), strict_mode=True)
             except binascii.Error as error:
                 why = str(error).lower()
                 raise SourceFailed(f"{self._name}, line {at}: not base64: {why}") from None
+            if len(element) > self._limit:
+                raise self._too_long(at)
+            elements.append(element)
         return elements
 
     def _too_long(self, number: int) -> SourceFailed:

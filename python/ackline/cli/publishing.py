@@ -25,6 +25,8 @@ _STOPS = "the publisher stops"
 """The reason that is sent when a signal ends the command."""
 _AT_ONCE = 64
 """Streams of one connection at once; further subscriptions wait for their answer."""
+_SHOWN = 200
+"""Characters of a publisher's name that are told."""
 
 _End = Literal["completed", "cancelled", "lost", "failed"]
 
@@ -105,9 +107,12 @@ class Publishing:
         """
         peer = _Peer(connection, name)
         await self._serve(peer, self._timeout)
+        reason = connection.goodbye_reason or "the connection was closed"
         if not peer.begun:
-            reason = connection.goodbye_reason or "the connection was closed"
             raise LinkClosed(f"the peer has not subscribed to {self.name}: {reason}")
+        if self.streams is not None and peer.begun < self.streams:
+            text = f"the peer has said goodbye after {peer.begun} of {self.streams} streams"
+            raise LinkClosed(f"{text}: {reason}")
 
     async def _close(self, listener: Listener) -> None:
         await self._is_over.wait()
@@ -120,7 +125,8 @@ class Publishing:
         try:
             await self._serve(peer, None)
         except ProtocolError as error:
-            where = {"code": error.code, "offset": error.offset, "message": str(error)}
+            text = str(error).removesuffix(f" (at byte {error.offset} of the connection)")
+            where = {"code": error.code, "offset": error.offset, "message": text}
             self.output.say("refused", peer=peer.name, protocol="reactive", **where)
             self.has_failed = self.has_failed or peer.begun > 0
         except AcklineError as error:
@@ -184,7 +190,8 @@ class Publishing:
             if (why := self._refusal(request)) is not None:
                 with suppress(AcklineError):
                     request.reject(why)
-                said = {"publisher": request.publisher, "peer": peer.name, "message": why}
+                publisher = request.publisher[:_SHOWN]
+                said = {"publisher": publisher, "peer": peer.name, "message": why}
                 self.output.say("rejected", **said)
                 peer.free.release()
                 continue
@@ -197,7 +204,8 @@ class Publishing:
     def _refusal(self, request: SubscribeRequest) -> str | None:
         """Returns the reason for the rejection of a subscription, if there is one."""
         if request.publisher != self.name:
-            return f"there is no publisher {request.publisher!r}; this one is {self.name!r}"
+            shown = request.publisher[:_SHOWN]
+            return f"there is no publisher {shown!r}; this one is {self.name!r}"
         if self.streams is None or self._begun < self.streams:
             return None
         if self._source.is_standard_input:

@@ -1,5 +1,6 @@
 """`ackline subscribe`: the elements of a publisher of Reactive Streams on standard output."""
 
+import threading
 import time
 from contextlib import suppress
 from typing import Annotated, Any
@@ -7,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ackline import reactive
-from ackline._reactive import PACKED_BYTES
+from ackline._reactive import PACKED_BYTES, UNBOUNDED
 from ackline._reactive_core import reactive_split
 from ackline._table import nearest
 from ackline.cli.element_output import FORMATS, LOOK, ElementOutput, ReaderLeft, Signals, Stopped
@@ -22,7 +23,6 @@ from ackline.cli.values import (
     as_written,
     check_timeout,
     fail,
-    place,
     with_dashes,
 )
 from ackline.exceptions import (
@@ -38,7 +38,14 @@ from ackline.exceptions import (
 __all__ = ["subscribe"]
 
 _TABLE = "reactive.connect"
-_NOT_OPTIONS = ("connect_timeout", "max_subscriptions", "parts", "send_bytes", "split_threshold")
+_NOT_OPTIONS = (
+    "connect_timeout",
+    "goodbye_timeout",
+    "max_subscriptions",
+    "parts",
+    "send_bytes",
+    "split_threshold",
+)
 """Options that the command sets itself, or that do nothing for a subscriber."""
 _GOODBYE = 1.0
 """Seconds for the end of the connection."""
@@ -55,7 +62,9 @@ _Url = Annotated[
 ]
 _Demand = Annotated[
     int,
-    typer.Option(help="Elements that the publisher may send ahead of the output.", min=1),
+    typer.Option(
+        help="Elements that the publisher may send ahead of the output.", min=1, max=UNBOUNDED
+    ),
 ]
 _LowWater = Annotated[
     int | None,
@@ -70,6 +79,7 @@ _Count = Annotated[
     typer.Option(
         help="Elements after which the command ends; no more are requested.",
         min=1,
+        max=UNBOUNDED,
         show_default="all",
     ),
 ]
@@ -145,7 +155,7 @@ def subscribe(
     except UsageError as error:
         fail(as_written(error, options), USAGE)
     except ProtocolError as error:
-        fail(with_dashes(error, options) + place(error.code, error.offset))
+        fail(with_dashes(error, options))
     except AcklineError as error:
         fail(with_dashes(error, options))
 
@@ -203,6 +213,7 @@ def _subscribe(
     at, publisher = reactive_split(url)
     until = time.monotonic() + options["connect_timeout"]
     connection = _connected(at, options, until)
+    threading.Thread(target=_reject_all, args=[connection], daemon=True).start()
     try:
         left = max(until - time.monotonic(), LEAST)
         subscription = _accepted(connection, publisher, taking, left)
@@ -222,6 +233,12 @@ def _subscribe(
         with suppress(AcklineError):
             connection.shutdown(timeout=_GOODBYE)
         connection.abort()
+
+
+def _reject_all(connection: reactive.Connection) -> None:
+    """Rejects the peer's subscriptions: there are no publishers here."""
+    with suppress(AcklineError):
+        connection.serve({})
 
 
 def _connected(at: str, options: dict[str, Any], until: float) -> reactive.Connection:

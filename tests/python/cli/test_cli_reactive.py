@@ -34,7 +34,7 @@ from support.publishing import (
     subscribe,
 )
 
-from ackline import reactive
+from ackline import StreamFailed, reactive
 from ackline.exceptions import AcklineError, LinkClosed
 
 # ---- from one command to the other ----
@@ -110,6 +110,53 @@ def test_the_receiver_keeps_what_is_published(
     assert running.stop() == 0
     kept = [payload for _, _, _, payload in rows(spool) if payload is not None]
     assert [payload for payload in kept if payload][:5_000] == numbers.read_bytes().split()
+
+
+def test_a_goodbye_before_the_last_stream_is_an_error(
+    receiver: Callable[..., RunningReceiver], numbers: Path, tmp_path: Path
+) -> None:
+    running = receiver("--spool", str(tmp_path / "spool"), url=ANYWHERE)
+    run = ackline("publish", running.url, str(numbers), "--streams", "2")
+    assert run.returncode == 1
+    why = "the peer has said goodbye after 1 of 2 streams: all streams have ended\n"
+    assert run.stderr.endswith(why)
+    assert running.stop() == 0
+
+
+def test_the_largest_element_goes_through_as_base64(publisher: Publisher, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(base64.b64encode(bytes(16 << 20)) + b"\n")
+    run = subscribe(publisher(file, "--format", "base64").url, "--format", "base64")
+    assert (run.returncode, run.stdout) == (0, file.read_bytes())
+    file.write_bytes(base64.b64encode(bytes((16 << 20) + 1)) + b"\n")
+    run = subscribe(publisher(file, "--format", "base64").url)
+    assert run.returncode == 1
+    assert b"line 1: longer than the limit of 16777216 bytes" in run.stderr
+
+
+def test_a_long_name_is_rejected_in_a_short_line(publisher: Publisher, numbers: Path) -> None:
+    serving = publisher(numbers)
+    run = subscribe(serving.url.rpartition("/")[0] + "/" + "n" * 65_536)
+    assert run.returncode == 1
+    assert b"there is no publisher" in run.stderr
+    assert len(run.stderr) < 500
+    assert len(serving.next("rejected")["publisher"]) == 200
+
+
+def test_a_subscriber_rejects_the_subscriptions_of_its_peer() -> None:
+    refusals: list[str] = []
+
+    def serve(connection: reactive.Connection) -> None:
+        publication = accepted(connection)
+        with suppress(StreamFailed):
+            connection.subscribe("other", timeout=DEADLINE).receive(timeout=DEADLINE)
+        refusals.append("told")
+        publication.complete()
+        connection.wait_ended(timeout=DEADLINE)
+
+    with serving(serve) as url:
+        assert subscribe(url).returncode == 0
+    assert refusals == ["told"]
 
 
 # ---- standard input ----

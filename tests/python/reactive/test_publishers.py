@@ -114,6 +114,23 @@ def test_a_source_is_asked_only_where_there_is_demand() -> None:
         near.shutdown(timeout=TIME)
 
 
+def test_what_is_at_hand_ends_its_stream_without_further_demand(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"x")
+    publishers = {"empty": [], "list": [b"a", b"b"], "array": np.arange(3), "file": file}
+    with served(publishers) as near:
+        for name, count in [("empty", 0), ("list", 2), ("array", 3), ("file", 1)]:
+            with near.subscribe(name, demand=count, automatic=False, timeout=TIME) as subscription:
+                assert len(list(subscription)) == count, name
+
+
+def test_a_long_name_is_rejected_and_ends_nothing_else() -> None:
+    with served({"list": [b"a"]}) as near:
+        with pytest.raises(StreamFailed, match="there is no publisher"):
+            near.subscribe("n" * 65_536, timeout=TIME)
+        assert list(near.subscribe("list", timeout=TIME)) == [b"a"]
+
+
 def test_a_failing_source_tells_the_subscriber_and_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -235,10 +252,13 @@ async def test_asyncio_serves_iterables_queues_and_async_iterators() -> None:
             assert await subscription.receive(timeout=TIME) == b"1"
             with pytest.raises(StreamFailed, match="gone"):
                 await subscription.receive(timeout=TIME)
+        empty = await near.subscribe("empty", demand=0, automatic=False, timeout=TIME)
+        assert await empty.receive(timeout=TIME) is None
         with pytest.raises(StreamFailed, match="there is no publisher 'other'"):
             await near.subscribe("other", timeout=TIME)
 
     publishers = {
+        "empty": [],
         "numbers": numbers,
         "queue": channel,
         "list": [b"a"] * 1_000,

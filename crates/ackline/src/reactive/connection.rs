@@ -243,6 +243,8 @@ impl Connection {
     pub async fn shutdown(&self, reason: &str, timeout: Option<Duration>) -> Result<(), Error> {
         // The peer may have said goodbye before.
         let _ = self.top.call(|session, _| session.goodbye(reason));
+        // Both have said everything then.
+        self.link().close_within(LAST_BYTES);
         let ended = async {
             match self.ended().await {
                 End::Closed | End::CloseDeadline | End::Eof => Ok(()),
@@ -270,5 +272,7 @@ impl Connection {
     }
 }
 
+/// Time for the peer's end of the transport behind both goodbyes.
+const LAST_BYTES: Duration = Duration::from_secs(1);
 /// The goodbye of a connection whose time is over.
 const TOO_OLD: &str = "the connection is as old as this end allows: connect again";

@@ -26,9 +26,12 @@ pub enum Elements {
     Packed(Bytes),
 }
 
-/// The elements for one subscription: their stream is asked for more only when the subscriber has taken the ones before.
+/// The elements for one subscription: their source is asked for more when the ones before were sent.
 pub struct Published {
     element_size: u64,
+    /// Whether the source has its elements, so that it may be asked for one before it is requested: a stream that has
+    /// ended is complete without further demand.
+    is_at_hand: bool,
     source: Pin<Box<dyn Stream<Item = Result<Elements, String>> + Send>>,
 }
 
@@ -49,8 +52,15 @@ impl Published {
     ) -> Self {
         Self {
             element_size,
+            is_at_hand: false,
             source: Box::pin(source),
         }
+    }
+
+    /// The same of a source that has its elements.
+    fn at_hand(mut self) -> Self {
+        self.is_at_hand = true;
+        self
     }
 
     /// The elements of an iterator, of any size.
@@ -62,7 +72,7 @@ impl Published {
             let elements = Elements::Each(vec![one.into()]);
             Ok(elements)
         }));
-        Self::stream(0, source)
+        Self::stream(0, source).at_hand()
     }
 
     /// Elements of a fixed size that stand one behind the other, such as an array of numbers.
@@ -75,7 +85,7 @@ impl Published {
             return Err(ackline_reactive::refusal::WRONG_ELEMENT_SIZE);
         }
         let elements = Some(Ok(Elements::Packed(elements)));
-        Ok(Self::stream(element_size, Steps(elements.into_iter())))
+        Ok(Self::stream(element_size, Steps(elements.into_iter())).at_hand())
     }
 
     /// The elements that come through a channel, of any size, until its senders are gone.
@@ -103,7 +113,7 @@ impl Published {
             reading = Box::pin(read(PathBuf::new(), Some(file)));
             Poll::Ready(Some(Ok(Elements::Each(vec![bytes]))))
         };
-        Self::stream(0, Polled(next))
+        Self::stream(0, Polled(next)).at_hand()
     }
 }
 
@@ -194,10 +204,13 @@ impl Publishers {
     pub fn answer(&self, request: SubscribeRequest) {
         let name = request.publisher().to_owned();
         let source = self.0.find(&name);
-        let published = match source {
-            Some(source) => source(&name),
-            None => Err(format!("there is no publisher {name:?}")),
-        };
+        let published = source.map_or_else(
+            || {
+                let shown: String = name.chars().take(SHOWN).collect();
+                Err(format!("there is no publisher {shown:?}"))
+            },
+            |source| source(&name),
+        );
         match published {
             Ok(published) => drop(tokio::spawn(publish(request, published))),
             // The subscriber may be gone.
@@ -216,14 +229,16 @@ async fn publish(request: SubscribeRequest, published: Published) {
 }
 
 impl Publication {
-    /// Publishes the elements of a source and ends the stream behind them. The source is asked for more only when there is
-    /// demand.
+    /// Publishes the elements of a source and ends the stream behind them. A stream or a channel is asked for more only when
+    /// there is demand, so its end is seen with demand too.
     ///
     /// # Errors
     /// [`Error::Cancelled`], `wrong_element_size`; [`Error::Ended`].
     pub async fn publish_from(&self, mut published: Published) -> Result<(), Error> {
         loop {
-            self.room().await?;
+            if !published.is_at_hand {
+                self.room().await?;
+            }
             let next = poll_fn(|context| {
                 if let Poll::Ready(error) = self.poll_cancelled(context) {
                     return Poll::Ready(Err(error));
@@ -244,6 +259,8 @@ impl Publication {
     }
 }
 
+/// Characters of a name in a rejection.
+const SHOWN: usize = 200;
 /// Elements of a channel that are taken at once.
 const MOST_FROM_CHANNEL: usize = 256;
 /// Bytes of a file in one element.

@@ -571,3 +571,27 @@ async fn a_publisher_tells_a_lost_connection_from_a_cancel() {
     let error = soon(waiting).await.unwrap().unwrap_err();
     assert!(matches!(error, Error::Ended(_)), "{error}");
 }
+
+#[tokio::test]
+async fn a_stream_whose_elements_are_at_hand_is_complete_without_further_demand() {
+    let (left, right) = pair().await;
+    let mut publishers = Publishers::new();
+    let two = |_: &str| Ok(Published::iterator(["a", "b"]));
+    publishers.add("two", two).unwrap();
+    let none = |_: &str| Published::packed(8, Bytes::new()).map_err(|it| it.to_string());
+    publishers.add("none", none).unwrap();
+    tokio::spawn(async move { publishers.serve(&right).await });
+    for (name, count) in [("two", 2), ("none", 0)] {
+        let subscription = left.subscribe(name, Demand::by_hand(count)).await.unwrap();
+        let all = all(&subscription).await.unwrap();
+        assert_eq!(u64::try_from(all.len()), Ok(count));
+    }
+    let long = "n".repeat(65_536);
+    let refused = left.subscribe(&long, Demand::automatic(2)).await.unwrap();
+    let error = soon(refused.accepted()).await.unwrap_err();
+    assert!(
+        matches!(&error, Error::Failed(why) if why.len() < 300),
+        "{error}"
+    );
+    assert!(!left.link().is_ended(), "nothing else is ended");
+}

@@ -22,6 +22,8 @@ pub(super) struct Publications {
     /// Streams that have begun so far.
     begun: u64,
     waiting: usize,
+    /// Entries of all queues.
+    queued: usize,
     /// The bytes of a message before its element.
     head: Vec<u8>,
     /// Streams that were to be told of, and have nothing more that waits.
@@ -145,6 +147,11 @@ impl Publications {
         self.drained.pop()
     }
 
+    /// Elements, and runs of packed ones, of all streams that wait.
+    pub(super) const fn queued_entries(&self) -> usize {
+        self.queued
+    }
+
     pub(super) const fn waiting_bytes(&self) -> usize {
         self.waiting
     }
@@ -175,6 +182,7 @@ impl Publications {
     fn remove(&mut self, subscriber: u64) {
         if let Some(one) = self.all.remove(&subscriber) {
             self.waiting = self.waiting.saturating_sub(one.waiting);
+            self.queued = self.queued.saturating_sub(one.queue.len());
         }
     }
 
@@ -190,7 +198,7 @@ impl Publications {
             return Err(refusal::WRONG_ELEMENT_SIZE);
         }
         one.take(elements.len())?;
-        let mut bytes: usize = 0;
+        let (mut bytes, count): (usize, usize) = (0, elements.len());
         for element in elements {
             bytes = bytes.saturating_add(element.len());
             one.queue.push_back(match size {
@@ -198,7 +206,7 @@ impl Publications {
                 _ => Waiting::Fixed(element),
             });
         }
-        Ok(self.waits(subscriber, bytes))
+        Ok(self.waits(subscriber, bytes, count))
     }
 
     /// Publishes elements of the stream's size that stand one behind the other.
@@ -217,7 +225,7 @@ impl Publications {
         if bytes > 0 {
             one.queue.push_back(Waiting::Fixed(elements));
         }
-        Ok(self.waits(subscriber, bytes))
+        Ok(self.waits(subscriber, bytes, usize::from(bytes > 0)))
     }
 
     /// Ends a stream behind its elements.
@@ -230,7 +238,7 @@ impl Publications {
         one.element_size.ok_or(refusal::NOT_ACCEPTED)?;
         one.is_over = true;
         one.queue.push_back(Waiting::End(error));
-        Ok(self.waits(subscriber, 0))
+        Ok(self.waits(subscriber, 0, 1))
     }
 
     /// Ends all streams behind their elements, without a message: a goodbye follows.
@@ -242,8 +250,9 @@ impl Publications {
     }
 
     /// Something of a stream waits now. Returns its turn, if it has none yet.
-    fn waits(&mut self, subscriber: u64, bytes: usize) -> Option<Turn> {
+    fn waits(&mut self, subscriber: u64, bytes: usize, entries: usize) -> Option<Turn> {
         self.waiting = self.waiting.saturating_add(bytes);
+        self.queued = self.queued.saturating_add(entries);
         let one = self.all.get_mut(&subscriber)?;
         one.waiting = one.waiting.saturating_add(bytes);
         if one.has_turn || one.queue.is_empty() {
@@ -270,10 +279,13 @@ impl Publications {
             head: &mut self.head,
             out,
         };
-        let before = one.waiting;
+        let (before, entries) = (one.waiting, one.queue.len());
         let is_ended = sending.turn(one);
         let sent = before.saturating_sub(one.waiting);
         self.waiting = self.waiting.saturating_sub(sent);
+        // An element that goes on in parts has left the queue.
+        let left = entries.saturating_sub(one.queue.len());
+        self.queued = self.queued.saturating_sub(left);
         if !is_ended && (one.split.is_some() || !one.queue.is_empty()) {
             return Some(turn);
         }

@@ -192,6 +192,10 @@ impl Session {
     /// `invalid_demand`, `invalid_low_water`, `closing`, `not_connected`; [`Error::Ended`].
     pub fn subscribe(&mut self, publisher: &str, demand: Demand) -> Result<Serial, Error> {
         demand.check()?;
+        let longest = self.machine.limits().max_string_bytes;
+        if u64::try_from(publisher.len()).is_ok_and(|it| it > longest) {
+            return Err(refusal::NAME_TOO_LONG.into());
+        }
         let id = self.machine.free_id();
         let subscribed = self.machine.subscribe(publisher, id, demand.initial);
         self.told(subscribed)?;

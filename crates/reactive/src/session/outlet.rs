@@ -44,8 +44,14 @@ pub(super) enum State {
     Ended,
 }
 
-/// Elements, each by itself, that may wait to be sent for one subscription: they may be empty.
-const MOST_QUEUED: usize = 16_384;
+/// Bytes that an element takes beside its own while it waits to be sent, about.
+const QUEUED_BYTES: usize = 64;
+
+/// Characters of a reason or an error that a peer is told; the rest is cut off.
+const MOST_TEXT: usize = 4_096;
+
+/// Elements that are published at once, at most.
+const MOST_AT_ONCE: usize = 16_384;
 
 impl Session {
     pub(super) fn subscribes(&mut self, publisher: String, id: u64, initial_demand: u64) {
@@ -160,7 +166,7 @@ impl Session {
     /// As [`admit`](Self::admit).
     pub fn reject(&mut self, serial: Serial, reason: &str) -> Result<(), Error> {
         let id = self.open_outlet(serial)?;
-        let rejected = self.machine.reject(id, reason);
+        let rejected = self.machine.reject(id, cut(reason));
         self.told(rejected)?;
         self.end_outlet(serial);
         Ok(())
@@ -179,11 +185,11 @@ impl Session {
         }
         let waiting = self.told(self.machine.waiting(id))?;
         let queued = self.told(self.machine.queued(id))?;
-        if self.machine.waiting_bytes() >= self.output.of_all {
+        if self.waiting() >= self.output.of_all {
             self.output.crowd.insert(serial);
             return Err(Error::Blocked);
         }
-        if waiting >= self.output.of_each || queued >= MOST_QUEUED {
+        if cost(waiting, queued) >= self.output.of_each {
             let wanted = self.machine.want_room(id);
             self.told(wanted)?;
             return Err(Error::Blocked);
@@ -194,9 +200,14 @@ impl Session {
         }
     }
 
+    /// Bytes that all elements take that wait to be sent, about.
+    fn waiting(&self) -> usize {
+        cost(self.machine.waiting_bytes(), self.machine.queued_entries())
+    }
+
     /// Wakes the subscriptions that wait until less is to be sent, once half of that is free.
     pub(super) fn look_at_crowd(&mut self) {
-        if self.machine.waiting_bytes() > self.output.of_all / 2 {
+        if self.waiting() > self.output.of_all / 2 {
             return;
         }
         while let Some(serial) = self.output.crowd.pop_first() {
@@ -217,13 +228,20 @@ impl Session {
         if elements.iter().any(wrong) {
             return Err(refusal::WRONG_ELEMENT_SIZE.into());
         }
-        let (mut bytes, mut count) = (self.told(self.machine.waiting(id))?, 0_usize);
-        let most = demand.min(MOST_QUEUED);
+        let largest = self.machine.limits().max_element_bytes;
+        let is_large = |element: &Bytes| u64::try_from(element.len()).is_ok_and(|it| it > largest);
+        if elements.iter().any(is_large) {
+            return Err(refusal::ELEMENT_TOO_LARGE.into());
+        }
+        let (waiting, queued) = (self.machine.waiting(id), self.machine.queued(id));
+        let (mut bytes, mut count) = (cost(self.told(waiting)?, self.told(queued)?), 0_usize);
+        let most = demand.min(MOST_AT_ONCE);
         for element in elements.iter().take(most) {
-            if count > 0 && bytes.saturating_add(element.len()) > self.output.of_each {
+            let more = cost(element.len(), 1);
+            if count > 0 && bytes.saturating_add(more) > self.output.of_each {
                 break;
             }
-            bytes = bytes.saturating_add(element.len());
+            bytes = bytes.saturating_add(more);
             count = count.saturating_add(1);
         }
         let published = self.machine.next(id, elements.drain(..count).collect());
@@ -242,6 +260,10 @@ impl Session {
         let id = outlet.id;
         if size == 0 || !elements.len().is_multiple_of(size) {
             return Err(refusal::WRONG_ELEMENT_SIZE.into());
+        }
+        let largest = self.machine.limits().max_element_bytes;
+        if u64::try_from(size).is_ok_and(|size| size > largest) {
+            return Err(refusal::ELEMENT_TOO_LARGE.into());
         }
         let waiting = self.told(self.machine.waiting(id))?;
         let room = self.output.of_each.saturating_sub(waiting);
@@ -269,7 +291,7 @@ impl Session {
     /// As [`complete`](Self::complete).
     pub fn fail(&mut self, serial: Serial, error: &str) -> Result<(), Error> {
         let id = self.open_outlet(serial)?;
-        let failed = self.machine.error(id, error);
+        let failed = self.machine.error(id, cut(error));
         self.told(failed)?;
         self.end_outlet(serial);
         Ok(())
@@ -302,4 +324,15 @@ impl Session {
         self.outlets.remove(&serial);
         self.output.crowd.remove(&serial);
     }
+}
+
+/// Bytes that so many bytes in so many elements take, about.
+const fn cost(bytes: usize, elements: usize) -> usize {
+    bytes.saturating_add(elements.saturating_mul(QUEUED_BYTES))
+}
+
+/// The beginning of a text that is longer than a peer is told.
+fn cut(text: &str) -> &str {
+    let end = text.char_indices().nth(MOST_TEXT).map(|(at, _)| at);
+    end.and_then(|end| text.get(..end)).unwrap_or(text)
 }

@@ -356,16 +356,16 @@ fn elements_that_wait_to_be_sent_are_bounded_and_room_is_told() {
     let (_, theirs) = pair.stream(Demand::unbounded(), 0);
     let mut elements: VecDeque<Bytes> = vec![Bytes::from(vec![0; 300]); 10].into();
     pair.server.publish(theirs, &mut elements).unwrap();
-    assert_eq!(elements.len(), 7, "of 1,000 bytes three have room");
+    assert_eq!(elements.len(), 8, "each takes 64 bytes more than its own");
     pair.server.publish(theirs, &mut elements).unwrap();
-    assert_eq!(elements.len(), 6, "one may exceed it");
+    assert_eq!(elements.len(), 7, "one may exceed it");
     assert!(matches!(pair.server.room(theirs), Err(Error::Blocked)));
     while pair.server.poll_wake().is_some() {}
     let mut out = SendQueue::new();
     pair.server.poll_transmit(pair.now, &mut out);
     assert_eq!(pair.server.poll_wake(), Some(Wait::Write(theirs).key()));
     assert!(pair.server.room(theirs).is_ok());
-    let mut elements: VecDeque<Bytes> = vec![Bytes::from(vec![0; 500]); 2].into();
+    let mut elements: VecDeque<Bytes> = vec![Bytes::from(vec![0; 436]); 2].into();
     pair.server.publish(theirs, &mut elements).unwrap();
     assert!(elements.is_empty(), "they fill the room");
     assert!(matches!(pair.server.room(theirs), Err(Error::Blocked)));
@@ -373,11 +373,8 @@ fn elements_that_wait_to_be_sent_are_bounded_and_room_is_told() {
     pair.server.poll_transmit(pair.now, &mut out);
     let mut elements: VecDeque<Bytes> = vec![Bytes::new(); 100_000].into();
     pair.server.publish(theirs, &mut elements).unwrap();
-    assert_eq!(
-        elements.len(),
-        100_000 - 16_384,
-        "empty ones are bounded too"
-    );
+    assert_eq!(elements.len(), 100_000 - 15, "empty ones are bounded too");
+    pair.server.publish(theirs, &mut elements).unwrap();
     assert!(matches!(pair.server.room(theirs), Err(Error::Blocked)));
 }
 
@@ -395,17 +392,17 @@ fn elements_of_many_streams_that_wait_to_be_sent_are_bounded_together() {
     for (_, theirs) in &streams {
         took += usize::from(publish(&mut pair.server, *theirs));
     }
-    // Of 16 times 1,000 bytes, 40 have their place.
-    assert_eq!((took, pair.server.open().2), (40, 16_000));
+    // Of 16 times 1,000 bytes each takes 464.
+    assert_eq!((took, pair.server.open().2), (35, 14_000));
     while pair.server.poll_wake().is_some() {}
     let mut out = SendQueue::new();
     pair.server.poll_transmit(pair.now, &mut out);
     let woken: Vec<u64> = std::iter::from_fn(|| pair.server.poll_wake()).collect();
-    assert_eq!(woken.len(), 60, "everybody that waited");
+    assert_eq!(woken.len(), 65, "everybody that waited");
     for (_, theirs) in streams.iter().skip(40) {
         publish(&mut pair.server, *theirs);
     }
-    assert_eq!(pair.server.open().2, 16_000);
+    assert_eq!(pair.server.open().2, 14_000);
     // A peer that cancels what waits leaves room, without a byte that is sent.
     for (own, _) in streams.iter().skip(40).take(40) {
         pair.client.drop_subscription(*own);
@@ -417,6 +414,33 @@ fn elements_of_many_streams_that_wait_to_be_sent_are_bounded_together() {
         assert!(woken.contains(&Wait::Write(*theirs).key()));
         assert!(publish(&mut pair.server, *theirs));
     }
+}
+
+#[test]
+fn what_the_peer_would_refuse_by_default_is_not_sent() {
+    let mut pair = Pair::with(|config| config.limits.max_string_bytes = 10);
+    let refused = pair
+        .client
+        .subscribe("eleven char", Demand::automatic(2))
+        .unwrap_err();
+    assert_eq!(refused.code(), "name_too_long");
+    pair.client
+        .subscribe("ten charac", Demand::automatic(2))
+        .unwrap();
+    let mut pair = Pair::new();
+    pair.server = session(Role::Server, |config| config.limits.max_element_bytes = 5);
+    let (own, theirs) = pair.stream(Demand::automatic(10), 0);
+    let mut elements = VecDeque::from([Bytes::from("12345"), Bytes::from("123456")]);
+    let refused = pair.server.publish(theirs, &mut elements).unwrap_err();
+    assert_eq!((refused.code(), elements.len()), ("element_too_large", 2));
+    elements.pop_back();
+    pair.server.publish(theirs, &mut elements).unwrap();
+    let long = "ä".repeat(5_000);
+    pair.server.fail(theirs, &long).unwrap();
+    pair.exchange();
+    assert_eq!(texts(&mut pair.client, own), [b"12345"]);
+    let ended = pair.client.take_element(own).unwrap_err();
+    assert!(matches!(ended, Error::Failed(why) if *why == long[..2 * 4_096]));
 }
 
 #[test]
