@@ -109,7 +109,7 @@ struct Sender {
     mark: Mark,
     /// Links that wait and do not yield, by position.
     waiting: BTreeMap<u64, u64>,
-    /// The turn of the first of them.
+    /// The turn of the first of them, computed whenever another link becomes the first.
     turn: Option<Turn>,
 }
 

@@ -153,7 +153,12 @@ impl World {
     /// A link asks for the bytes of a frame. It holds a complete one (`settling`) if the schedule
     /// says so, or if it holds more than a frame may have.
     fn ask(&mut self, at: usize, first: u8, second: u8) {
-        let is_queue = self.members.iter().any(|one| one.waits.is_some());
+        let waiting = self
+            .members
+            .iter()
+            .filter(|one| one.waits.is_some())
+            .count();
+        let is_queue = waiting > 0;
         let one = &mut self.members[at];
         if one.has_ended {
             return;
@@ -163,12 +168,17 @@ impl World {
         let most = self.size.most_asked(self.is_greedy, settling);
         one.tell();
         let mut grant = Grant::of(at, one);
+        if waiting == usize::from(grant.has_waited()) {
+            // No other link waits, so its turn is not over.
+            grant.charge = grant.charged;
+        }
         let joins = one.waits.is_some_and(|waits| waits.yields) && !settling;
         let turn = self.size.turn * u64::from(is_queue);
         let is_granted = one.ask(planned(first, most), settling, turn, &mut self.next_place);
         // Otherwise it continues with what it was granted before.
-        grant.is_turn = is_queue && one.granted_charge() > grant.charged;
-        grant.has_joined = joins && is_granted && grant.is_new(one);
+        let is_new = one.granted_charge() > grant.charged;
+        grant.is_turn = is_queue && is_new;
+        grant.has_joined = joins && is_granted && (is_new || grant.is_over());
         let is_charged = one.charge() > 0;
         self.alone = (!is_queue).then_some(at);
         let books = self.check_ask(grant, is_granted);
@@ -194,8 +204,8 @@ impl World {
     /// Checks all rules after a link asked and `is_granted` was the answer; `grant` describes the
     /// time before.
     fn check_ask(&mut self, grant: Grant, is_granted: bool) -> Books<'_> {
-        let is_more = is_granted && self.members[grant.at].charge() > grant.charge;
-        let grants = Vec::from_iter((is_more || grant.has_joined).then_some(grant));
+        let is_more = grant.is_over() || self.members[grant.at].charge() > grant.charge;
+        let grants = Vec::from_iter((is_granted && is_more).then_some(grant));
         let books = self.check(Some(grant.at), grants);
         let reads = is_granted && books.is_crowded();
         assert!(!reads, "a link reads while ended ones hold too much");

@@ -8,8 +8,10 @@
 //! The turn of a request is the virtual time of its sender, and the bytes that the sender then
 //! holds, as if it held them for [`HOLDS`]. So a request goes before those of senders that have
 //! held more or want to hold more. A turn is at most [`LATEST`] after the present time, and stays
-//! the same while the request waits. So a request that begins to wait later than that, by whatever
-//! sender, does not overtake it, and no sender waits for ever.
+//! the same while the request is the first of its sender. So a request that begins to wait later
+//! than that, by whatever sender, does not overtake it. An earlier link of the same sender may
+//! become the first again and go on; then the turn is computed anew, once for each such link, and
+//! no sender waits for ever.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -92,8 +92,8 @@ impl Queue {
         }
     }
 
-    /// The turn that a link had when it was granted more: as the first of its sender, or by asking when no link of its
-    /// sender waited, or when it was before them. `None` if it became the first in this call by a grant.
+    /// The turn that a link had when it was granted more: as the first of its sender, or by asking as the first, or as
+    /// the first again after a link that asked. `None` if it became the first in this call by another grant.
     fn turn_of(&self, members: &[Member], grant: &Grant, grants: &[Grant]) -> Option<(u128, u64)> {
         let one = &members[grant.at];
         let Sender { charge, head, .. } = self.senders[one.sender];
@@ -107,7 +107,7 @@ impl Queue {
             return Some(asked(before));
         }
         let Some(head) = head else {
-            return (!grant.has_waited).then(|| asked(before));
+            return (!grant.has_waited()).then(|| asked(before));
         };
         if head.id != one.id {
             return None;

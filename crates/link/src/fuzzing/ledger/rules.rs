@@ -35,7 +35,7 @@ pub(super) struct Books<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Grant {
     pub(super) at: usize,
-    /// Its charge before; none if it waited and has released everything, because its turn is over
+    /// Its charge before; none if it waited, other links wait too, and it has released everything: its turn is over
     /// then.
     pub(super) charge: u64,
     /// Its charge before.
@@ -44,7 +44,6 @@ pub(super) struct Grant {
     pub(super) more: u64,
     /// Its queue position, or the one after all others.
     pub(super) place: u64,
-    pub(super) has_waited: bool,
     /// It waited for its own settling, and continued in the same call in which it began to wait for others.
     pub(super) has_joined: bool,
     /// It waited, or others did when it asked.
@@ -63,20 +62,22 @@ impl Grant {
             charge: one.charge() * u64::from(one.waits.is_none() || one.is_used()),
             charged: one.charge(),
             more: 0,
-            has_waited: one.waits.is_some(),
             has_joined: false,
             is_turn: one.waits.is_some(),
             turn: None,
-            place: one.waits.map_or(u64::MAX, |waits| waits.place),
+            place: one.waits.map_or(NO_PLACE, |waits| waits.place),
             is_used: one.is_used(),
         }
     }
 
-    /// Whether a link that was granted its request asked for a new turn: for more than it had, or after it had released
-    /// everything.
-    pub(super) fn is_new(&self, one: &Member) -> bool {
-        let is_over = self.charged > 0 && !self.is_used;
-        is_over || one.granted_charge() > self.charged
+    /// Whether it waited before.
+    pub(super) const fn has_waited(&self) -> bool {
+        self.place != NO_PLACE
+    }
+
+    /// Whether its turn is over, so that it continues in a new one, even if it asks for free bytes only.
+    pub(super) const fn is_over(&self) -> bool {
+        self.charge < self.charged
     }
 }
 
@@ -211,3 +212,6 @@ impl<'a> Books<'a> {
         assert!(!is_stuck, "links wait for one another");
     }
 }
+
+/// The place of a link that did not wait, after all others.
+const NO_PLACE: u64 = u64::MAX;

@@ -172,7 +172,7 @@ impl Books<'_> {
     /// sender has its share. The reserve's holder goes first while its turn lasts, and while it waits for more than the
     /// reserve.
     fn keeps_order(&self, grant: &Grant, holder: Option<usize>, keeps: bool) -> bool {
-        if holder == Some(grant.at) && (grant.is_used || (keeps && grant.has_waited)) {
+        if holder == Some(grant.at) && (grant.is_used || (keeps && grant.has_waited())) {
             return true;
         }
         let sender = self.members[grant.at].sender;
