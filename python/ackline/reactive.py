@@ -295,8 +295,8 @@ class Connection(Block, ConnectionBase):
     def shutdown(self, reason: str = GOODBYE, *, timeout: float | None = None) -> None:
         """Ends the connection in good order: sends what was published, then says goodbye.
 
-        All streams end now. This also waits for the peer's goodbye, for a time that is limited by
-        ``goodbye_timeout``.
+        All streams end now. This also waits for the peer's goodbye, up to ``goodbye_timeout``, and
+        then up to 1 s for the end of the transport; neither is an error if it does not come.
 
         Args:
             reason: A text for the peer, whose streams end with it.
