@@ -40,6 +40,7 @@ __all__ = [
     "listed",
     "packed",
     "reason_of",
+    "view_of",
     "wanted",
 ]
 
@@ -127,7 +128,27 @@ def reason_of(error: BaseException) -> str:
         text = str(error)
     except Exception:  # noqa: BLE001 (any error is reported to the peer)
         text = ""
-    return (text or type(error).__name__)[:_LONGEST]
+    text = (text or type(error).__name__)[:_LONGEST]
+    # Names of files may have bytes that are no text.
+    return text.encode(errors="replace").decode()
+
+
+def view_of(source: object) -> memoryview | None:
+    """Returns the buffer of numbers that an object has, if it has one.
+
+    Raises:
+        UsageError: It has objects of Python in it, whose addresses are nobody's business.
+    """
+    if getattr(getattr(source, "dtype", None), "kind", "") in {"M", "m"}:
+        # NumPy has no buffers of times; their numbers have.
+        source = cast("Any", source).view("i8")
+    try:
+        view = memoryview(cast("Any", source))
+    except (TypeError, ValueError):
+        return None
+    if set("OP&") & set(view.format):
+        raise UsageError("an array of Python objects has no elements: make numbers or bytes of it")
+    return view
 
 
 def packed(elements: object) -> ReactiveElements:
@@ -136,11 +157,10 @@ def packed(elements: object) -> ReactiveElements:
     Raises:
         UsageError: It has no buffer.
     """
-    try:
-        view = memoryview(cast("Any", elements))
-    except TypeError:
+    view = view_of(elements)
+    if view is None:
         name = type(elements).__name__
-        raise UsageError(f"packed elements are {name}, which has no buffer of bytes") from None
+        raise UsageError(f"packed elements are {name}, which has no buffer of numbers")
     if not view.nbytes:
         return ReactiveElements.packed(b"")
     flat = view.cast("B") if view.c_contiguous else view.tobytes()

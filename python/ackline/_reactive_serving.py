@@ -43,6 +43,8 @@ def serve_publishers(
             if request is None:
                 break
             thread = threading.Thread(target=run, args=[request], name="ackline-publish")
+            # A request that nobody answers is rejected when nobody has it.
+            del request
             alive.add(thread)
             thread.start()
         for thread in list(alive):
@@ -57,7 +59,7 @@ def _answer(request: "SubscribeRequest", publishers: PublishersBase) -> None:
     """Publishes to one subscription, to its end."""
     try:
         size, source = publishers.find(request.publisher)
-    except Exception as error:  # noqa: BLE001 (the subscriber is told)
+    except BaseException as error:  # noqa: BLE001 (the subscriber is told)
         with suppress(AcklineError):
             request.reject(publishers.reason(error))
         return
@@ -79,8 +81,10 @@ def _publish(publication: "Publication", source: Any) -> None:  # noqa: ANN401 (
         items = _queued(publication, source) if isinstance(source, queue.Queue) else iter(source)
         batches = (elements_of(item, size) for item in items)
     try:
-        # What is at hand ends its stream without further demand.
-        while items is None or core.room or core.wait("room", None):
+        while True:
+            # What is at hand ends its stream without further demand.
+            while items is not None and not core.room:
+                core.wait("room", None)
             elements = next(batches, None)
             if elements is None:
                 return

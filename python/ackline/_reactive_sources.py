@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
 from ackline._payloads import Buffer
-from ackline._reactive import PACKED_BYTES, failed, packed, reason_of
+from ackline._reactive import PACKED_BYTES, UNBOUNDED, failed, packed, reason_of, view_of
 from ackline._reactive_core import ReactiveElements, ReactiveNames
 from ackline.exceptions import UsageError
 
@@ -56,8 +56,14 @@ class PublishersBase:
                 buffers of several elements.
 
         Raises:
-            UsageError: ``publisher_exists``.
+            UsageError: ``publisher_exists``, or the source or the size cannot be one.
         """
+        if isinstance(source, str):
+            raise UsageError("a publisher's source is a str: give bytes, or a list with it in it")
+        if element_size is not None and (
+            not isinstance(cast("Any", element_size), int) or not 0 <= element_size <= UNBOUNDED
+        ):
+            raise UsageError(f"element_size is {element_size!r}; it is a number of bytes")
         self._names.add(name, (source, element_size))
 
     reason = staticmethod(reason_of)
@@ -75,21 +81,14 @@ class PublishersBase:
         source, element_size = found
         if callable(source) and not _is_elements(source):
             source = source(name)
+        if _is_elements(source) and hasattr(getattr(source, "type", None), "index_type"):
+            # The values of a dictionary are what is published, not its indices.
+            source = cast("Any", source).cast(cast("Any", source).type.value_type)
         return _sized(source, element_size), source
 
 
 def _is_elements(source: object) -> bool:
     return hasattr(source, "__arrow_c_array__") or hasattr(source, "__arrow_c_stream__")
-
-
-def _view(source: object) -> memoryview | None:
-    """Returns the buffer of a source that has one."""
-    if isinstance(source, memoryview):
-        return source
-    try:
-        return memoryview(cast("Any", source))
-    except TypeError:
-        return None
 
 
 def _width(source: object) -> int | None:
@@ -114,7 +113,7 @@ def _sized(source: object, element_size: int | None) -> int:
         raise UsageError(
             "a publisher's source is bytes: give element_size, or a list with the bytes in it"
         )
-    view = None if _is_elements(source) else _view(source)
+    view = None if _is_elements(source) else view_of(source)
     return 0 if view is None else view.itemsize
 
 
@@ -146,9 +145,9 @@ def opened(source: object, element_size: int) -> Batches | None:
     Raises:
         UsageError: The source is nothing that can be published.
     """
-    view = None if _is_elements(source) else _view(source)
+    view = None if _is_elements(source) else view_of(source)
     if isinstance(source, Path):
-        batches = _file(source)
+        batches = _file(source, element_size)
     elif _is_elements(source):
         batches = _arrow(source, element_size)
     elif view is not None:
@@ -177,10 +176,11 @@ def _sequence(source: Sequence[Buffer | str]) -> Batches:
         yield ReactiveElements([one.encode() if isinstance(one, str) else one for one in batch])
 
 
-def _file(path: Path) -> Batches:
+def _file(path: Path, element_size: int) -> Batches:
+    step = max(1, _FILE_BYTES // element_size) * element_size if element_size else _FILE_BYTES
     with path.open("rb") as file:
-        while data := file.read(_FILE_BYTES):
-            yield ReactiveElements([data])
+        while data := file.read(step):
+            yield packed(data) if element_size else ReactiveElements([data])
 
 
 def _record_batches(source: _ArrowStream) -> Batches:
@@ -199,6 +199,6 @@ def elements_of(item: Any, element_size: int) -> ReactiveElements:  # noqa: ANN4
     if isinstance(item, str):
         item = item.encode()
     if not element_size:
-        view = None if isinstance(item, bytes) else _view(item)
+        view = None if isinstance(item, bytes) else view_of(item)
         return ReactiveElements([item if view is None else view.tobytes()])
     return packed(item)

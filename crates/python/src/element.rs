@@ -199,7 +199,11 @@ impl Element {
     }
 
     fn append(&mut self, name: &str, kind: Kind, is_big_endian: bool) -> Result<(), String> {
-        if self.fields.iter().any(|field| field.name == name) {
+        if self
+            .fields
+            .iter()
+            .any(|field| field.name.eq_ignore_ascii_case(name))
+        {
             let name = cut(name);
             return Err(format!(
                 "has the name {name:?} of an earlier field; give each its own name, or _ to skip it"

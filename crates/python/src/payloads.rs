@@ -101,6 +101,12 @@ fn column(array: &Bound<'_, PyAny>) -> PyResult<Vec<Payload>> {
                 .map(|row| each(values.value(row).as_bytes()))
                 .collect()
         }
+        DataType::Utf8View => {
+            let values = column.as_string_view();
+            every
+                .map(|row| each(values.value(row).as_bytes()))
+                .collect()
+        }
         DataType::LargeUtf8 => {
             let values = column.as_string::<i64>();
             every

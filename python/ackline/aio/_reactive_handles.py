@@ -163,8 +163,8 @@ class Subscription(Block, SubscriptionBase):
 class Publication(Block, PublicationBase):
     """An accepted subscription of the peer, which this end sends elements to.
 
-    An `async with` block completes the stream at its end; if an exception leaves the block, its
-    text is the error that ends the stream. Dropped otherwise, the stream ends with an error.
+    An `async with` block completes the stream at its end; if an exception leaves the block, the
+    error `the publisher has failed` ends the stream. Dropped otherwise, it ends with an error.
     """
 
     async def send(self, element: Buffer, *, timeout: float | None = None) -> None:

@@ -1,12 +1,13 @@
 """The tasks of `Publishers.serve` for asyncio: one for each subscription."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ackline._reactive import least_one
+from ackline._reactive_core import ReactiveElements
 from ackline._reactive_sources import PublishersBase, elements_of, opened
 from ackline.aio._wait import ready
 from ackline.exceptions import AcklineError, LinkClosed
@@ -41,6 +42,8 @@ async def serve_publishers(
             if request is None:
                 break
             task = asyncio.create_task(_answer(request, publishers))
+            # A request that nobody answers is rejected when nobody has it.
+            del request
             tasks.add(task)
             task.add_done_callback(ended)
         if tasks:
@@ -57,7 +60,7 @@ async def _answer(request: "SubscribeRequest", publishers: PublishersBase) -> No
     """Publishes to one subscription, to its end."""
     try:
         size, source = publishers.find(request.publisher)
-    except Exception as error:  # noqa: BLE001 (the subscriber is told)
+    except BaseException as error:  # noqa: BLE001 (the subscriber is told)
         with suppress(AcklineError):
             request.reject(publishers.reason(error))
         return
@@ -87,33 +90,52 @@ async def _pump(publication: "Publication", source: object, publishers: Publishe
 
 
 async def _publish(publication: "Publication", source: Any) -> None:  # noqa: ANN401 (of a user)
-    core, size = publication._core, publication.element_size  # noqa: SLF001 (its users cannot)
+    size = publication.element_size
     batches = opened(source, size)
-    if batches is None and (hasattr(source, "__aiter__") or isinstance(source, asyncio.Queue)):
-        items = _queued(source) if isinstance(source, asyncio.Queue) else aiter(source)
-        try:
-            while core.room or await ready(partial(core.wait_async, "room"), None):
-                item = await anext(items, None)
-                if item is None:
-                    return
-                await publication.send_elements(elements_of(item, size))
-        finally:
-            if hasattr(items, "aclose"):
-                await items.aclose()
-        return
-    # What is at hand ends its stream without further demand.
-    is_at_hand = batches is not None
-    if batches is None:
+    if batches is not None:
+        # What is at hand ends its stream without further demand.
+        await _publish_each(publication, batches, is_at_hand=True)
+    elif isinstance(source, asyncio.Queue):
+        await _publish_coming(publication, _queued(source))
+    elif hasattr(source, "__aiter__"):
+        await _publish_coming(publication, aiter(source))
+    else:
         batches = (elements_of(item, size) for item in source)
+        await _publish_each(publication, batches, is_at_hand=False)
+
+
+async def _publish_coming(publication: "Publication", items: AsyncIterator[Any]) -> None:
+    """Publishes items that are waited for; each is asked for when there is demand."""
+    try:
+        await _room(publication)
+        async for item in items:
+            await publication.send_elements(elements_of(item, publication.element_size))
+            await _room(publication)
+    finally:
+        if hasattr(items, "aclose"):
+            await items.aclose()
+
+
+async def _publish_each(
+    publication: "Publication", batches: Iterator[ReactiveElements], *, is_at_hand: bool
+) -> None:
+    """Publishes batches that nobody waits for."""
     for turn in range(1 << 62):
-        if not is_at_hand and not core.room:
-            await ready(partial(core.wait_async, "room"), None)
-        elif turn % _TURN == 0:
+        if not is_at_hand:
+            await _room(publication)
+        if turn % _TURN == 0:
             await asyncio.sleep(0)
         elements = next(batches, None)
         if elements is None:
             return
         await publication.send_elements(elements)
+
+
+async def _room(publication: "Publication") -> None:
+    """Waits for demand; raises the end of the subscription or of the connection."""
+    core = publication._core  # noqa: SLF001 (its users cannot)
+    while not core.room:
+        await ready(partial(core.wait_async, "room"), None)
 
 
 async def _queued(queue: "asyncio.Queue[Any]") -> AsyncIterator[Any]:

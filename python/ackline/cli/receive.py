@@ -189,7 +189,8 @@ def _run(
     if failure is not None:
         fail(failure, DISK if is_lost else FAILED)
     if unacked:
-        sys.stderr.write(f"ackline: {unacked} windows are not acknowledged: they come again\n")
+        left = f"ackline: {unacked} windows are not acknowledged"
+        sys.stderr.write(f"{left}: senders send them again, publishers do not\n")
     return UNACKED if unacked else 0
 
 

@@ -114,6 +114,92 @@ def test_a_source_is_asked_only_where_there_is_demand() -> None:
         near.shutdown(timeout=TIME)
 
 
+def test_what_no_subscriber_could_read_is_refused() -> None:
+    publishers = reactive.Publishers()
+    for source, size in [("text", None), ([], -1), ([], "4"), ([], 1 << 70)]:
+        with pytest.raises(UsageError, match=r"element_size|is a str"):
+            publishers.add("wrong", source, element_size=size)  # type: ignore[arg-type]
+    objects = np.array(["a", None], dtype=object)
+    publishers.add("objects", objects)
+    publishers.add("items", lambda _: iter([objects]), element_size=8)
+    publishers.add("bytes", lambda _: (_ for _ in ()).throw(ValueError("\udcff")))
+    publishers.add("exit", lambda _: (_ for _ in ()).throw(SystemExit(3)))
+    publishers.add("large", [b""], element_size=1 << 40)
+    publishers.add("good", [b"1"])
+    with served(publishers) as near:
+        for name, why in [("objects", "Python objects"), ("items", "Python objects")]:
+            with pytest.raises(StreamFailed, match=why):
+                list(near.subscribe(name, timeout=TIME))
+        for name in ["bytes", "exit", "large"]:
+            with pytest.raises(StreamFailed):
+                list(near.subscribe(name, timeout=TIME))
+        assert list(near.subscribe("good", timeout=TIME)) == [b"1"]
+
+
+def test_values_are_published_and_not_how_they_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(100))
+    publishers = reactive.Publishers(
+        {
+            "dictionary": pa.array(["x", "y", "x"]).dictionary_encode(),
+            "chunks": pa.chunked_array([["x"], ["z"]]).dictionary_encode(),
+            "views": pa.array(["x"], pa.string_view()),
+            "times": np.array(["1970-01-02"], dtype="datetime64[D]"),
+        }
+    )
+    publishers.add("file", path, element_size=10)
+    with served(publishers) as near:
+        for name, elements in [
+            ("dictionary", [b"x", b"y", b"x"]),
+            ("chunks", [b"x", b"z"]),
+            ("views", [b"x"]),
+            ("times", [(1).to_bytes(8, "little")]),
+            ("file", [bytes(10)] * 10),
+        ]:
+            assert list(near.subscribe(name, timeout=TIME)) == elements, name
+
+
+@pytest.mark.parametrize("end", ["cancel", "abort", "shutdown"])
+def test_a_source_is_not_asked_for_an_element_of_a_subscriber_that_leaves(end: str) -> None:
+    numbers = itertools.count()
+    with pair() as (near, far):
+        serving = threading.Thread(
+            target=lambda: far.serve({"numbers": lambda _: (b"%d" % one for one in numbers)})
+        )
+        serving.start()
+        subscription = near.subscribe("numbers", demand=3, automatic=False, timeout=TIME)
+        for _ in range(3):
+            subscription.receive(timeout=TIME)
+        if end == "cancel":
+            subscription.cancel()
+            near.shutdown(timeout=TIME)
+        else:
+            getattr(near, end)()
+        serving.join(TIME)
+        assert not serving.is_alive()
+    assert next(numbers) == 3
+
+
+@pytest.mark.parametrize("end", ["cancel", "abort"])
+async def test_asyncio_asks_for_no_element_of_a_subscriber_that_leaves(end: str) -> None:
+    channel: asyncio.Queue[bytes] = asyncio.Queue()
+    for number in range(5):
+        channel.put_nowait(b"%d" % number)
+    async with aio.listen(URL) as listener:
+        serving = asyncio.create_task(listener.serve({"queue": channel}))
+        near = await aio.connect(listener.url)
+        subscription = await near.subscribe("queue", demand=3, automatic=False, timeout=TIME)
+        for _ in range(3):
+            await subscription.receive(timeout=TIME)
+        if end == "cancel":
+            subscription.cancel()
+            await near.shutdown(timeout=TIME)
+        near.abort()
+        await listener.close()
+        await asyncio.wait_for(serving, TIME)
+    assert channel.qsize() == 2
+
+
 def test_what_is_at_hand_ends_its_stream_without_further_demand(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"x")

@@ -76,6 +76,12 @@ impl ListenOptions {
 
 /// Sets the options in the query of `url`; the URL without them.
 fn taken(url: &str, link: &mut Config) -> Result<String, OpenError> {
+    if let Ok((place, name)) = super::url::split_url(url) {
+        let place = place.split('?').next().unwrap_or_default();
+        return Err(OpenError::url(format!(
+            "{place} is a place: leave the publisher's name {name:?} out, and subscribe to it"
+        )));
+    }
     let mut own: [&mut dyn Options; 1] = [link];
     Ok(query::take(url, &mut own)?.url)
 }

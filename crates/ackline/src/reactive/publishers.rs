@@ -63,7 +63,7 @@ impl Published {
         self
     }
 
-    /// The elements of an iterator, of any size.
+    /// The elements of an iterator, of any size. They are at hand: the next one is taken before it is requested.
     pub fn iterator<I>(elements: I) -> Self
     where
         I: IntoIterator<Item: Into<Bytes>, IntoIter: Send + Unpin + 'static>,
@@ -261,7 +261,7 @@ impl Publication {
 
 /// Characters of a name in a rejection.
 const SHOWN: usize = 200;
-/// Elements of a channel that are taken at once.
-const MOST_FROM_CHANNEL: usize = 256;
+/// Elements of a channel that are taken at once: those of a subscriber that leaves are lost.
+const MOST_FROM_CHANNEL: usize = 1;
 /// Bytes of a file in one element.
 const FILE_BYTES: usize = 64 << 10;

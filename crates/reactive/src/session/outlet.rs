@@ -149,9 +149,12 @@ impl Session {
     /// Accepts a subscription; every element has `element_size` bytes, or any number if that is 0.
     ///
     /// # Errors
-    /// [`Error::Cancelled`]; `unknown_subscriber`: it was accepted before; [`Error::Ended`].
+    /// [`Error::Cancelled`]; `unknown_subscriber`: it was accepted before; `element_too_large`; [`Error::Ended`].
     pub fn admit(&mut self, serial: Serial, element_size: u64) -> Result<(), Error> {
         let id = self.open_outlet(serial)?;
+        if element_size > self.machine.limits().max_element_bytes {
+            return Err(refusal::ELEMENT_TOO_LARGE.into());
+        }
         let accepted = self.machine.accept(id, element_size);
         self.told(accepted)?;
         if let Some(outlet) = self.outlets.get_mut(&serial) {

@@ -429,6 +429,13 @@ fn what_the_peer_would_refuse_by_default_is_not_sent() {
         .unwrap();
     let mut pair = Pair::new();
     pair.server = session(Role::Server, |config| config.limits.max_element_bytes = 5);
+    pair.client
+        .subscribe("ticks", Demand::automatic(10))
+        .unwrap();
+    pair.exchange();
+    let fixed = pair.server.accept().unwrap().unwrap().serial;
+    let refused = pair.server.admit(fixed, 6).unwrap_err();
+    assert_eq!(refused.code(), "element_too_large");
     let (own, theirs) = pair.stream(Demand::automatic(10), 0);
     let mut elements = VecDeque::from([Bytes::from("12345"), Bytes::from("123456")]);
     let refused = pair.server.publish(theirs, &mut elements).unwrap_err();
