@@ -160,7 +160,7 @@ def test_a_query_subscribes_to_a_publisher(spark: SparkSession, tmp_path: Path) 
         )
         running = query.start(processingTime="0 seconds")
         spool = tmp_path / "spool"
-        kept = lambda: (spool / "spool.json").exists() and durable(spool)  # noqa: E731 (one use)
+        kept = lambda: (spool / "durable").exists() and durable(spool)  # noqa: E731 (one use)
         until(lambda: kept() == len(numbers), "every element is kept")
         running.processAllAvailable()
         running.stop()
