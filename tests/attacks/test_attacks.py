@@ -16,7 +16,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 }
 """Options that an attack needs to reach its limit in seconds."""
 
-WITHIN = {"reactive_elements_of_many": 2.5}
+WITHIN = {"reactive_elements": 1.0, "reactive_elements_of_many": 2.5, "reactive_parts": 0.5}
 """Seconds for the good sender's p99 in any case, where others deliver megabytes to its disk."""
 
 FIGURES = Path(__file__).parents[2] / "target" / "attacks"
