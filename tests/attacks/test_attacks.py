@@ -6,7 +6,7 @@ from pathlib import Path
 
 import harness
 import pytest
-from programs import PROGRAMS
+from programs import PROGRAMS, WITHIN
 from storm import MEMORY, drawn
 
 SECONDS = 4.0
@@ -15,9 +15,6 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "one_address_fills_the_spool": ("--budget", "64MiB"),
 }
 """Options that an attack needs to reach its limit in seconds."""
-
-WITHIN = {"reactive_elements": 1.0, "reactive_elements_of_many": 2.5, "reactive_parts": 0.5}
-"""Seconds for the good sender's p99 in any case, where others deliver megabytes to its disk."""
 
 FIGURES = Path(__file__).parents[2] / "target" / "attacks"
 
