@@ -82,7 +82,7 @@ def _publish(publication: "Publication", source: Any) -> None:  # noqa: ANN401 (
         batches = (elements_of(item, size) for item in items)
     try:
         while True:
-            # What is at hand ends its stream without further demand.
+            # A stream whose elements are all at hand ends without further demand.
             while items is not None and not core.room:
                 core.wait("room", None)
             elements = next(batches, None)

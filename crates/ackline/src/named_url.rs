@@ -13,7 +13,7 @@ pub(crate) struct Named {
     pub(crate) name: String,
 }
 
-/// What is wrong with the name.
+/// The fault of the name.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum WrongName {
     /// The path has another URL in it.

@@ -497,7 +497,7 @@ impl ackline_core::Connection for Connection {
         let before = self.timing.pause;
         self.timing.reading(now, on);
         let pause = self.timing.pause.saturating_sub(before);
-        // What the peer has sent meanwhile was not read.
+        // Bytes that the peer has sent meanwhile were not read.
         for since in [&mut self.state.since, &mut self.state.goodbye_sent] {
             *since = since.and_then(|since| since.checked_add(pause));
         }

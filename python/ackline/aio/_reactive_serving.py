@@ -93,7 +93,7 @@ async def _publish(publication: "Publication", source: Any) -> None:  # noqa: AN
     size = publication.element_size
     batches = opened(source, size)
     if batches is not None:
-        # What is at hand ends its stream without further demand.
+        # A stream whose elements are all at hand ends without further demand.
         await _publish_each(publication, batches, is_at_hand=True)
     elif isinstance(source, asyncio.Queue):
         await _publish_coming(publication, _queued(source))

@@ -45,7 +45,7 @@ impl std::fmt::Debug for Connection {
     }
 }
 
-/// What a new connection is made with.
+/// Settings that a new connection is made with.
 #[derive(Clone)]
 pub(super) struct Made {
     pub(super) config: Config,

@@ -213,7 +213,7 @@ impl World {
         }
     }
 
-    /// What a subscriber has asked for and not taken is never more than it wanted.
+    /// Elements that a subscriber has asked for and not taken are never more than it wanted.
     fn check(&self) {
         for stream in self.streams.iter().filter(|it| !it.is_cancelled) {
             let untaken = stream.published.len() - stream.taken.len();
