@@ -16,6 +16,7 @@ mod given_back;
 mod infer;
 mod inspect;
 mod json_lines;
+mod listeners;
 mod logging;
 mod loop_waker;
 mod lumberjack;

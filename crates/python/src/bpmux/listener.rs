@@ -7,66 +7,20 @@ use pyo3::types::PyDict;
 
 use super::connection::BpmuxConnection;
 use super::raised::raised;
-use crate::dicts::set_fields;
+use crate::listeners::{listened, listener};
 use crate::options::made;
-use crate::runtime::Owned;
-use crate::waits::waits;
-use crate::{errors, runtime};
 
-/// See `_bpmux_core.pyi`.
-#[pyclass(frozen, module = "ackline._core")]
-pub(crate) struct BpmuxListener {
-    listener: Owned<Listener>,
-    url: String,
-}
+listener!(
+    /// See `_bpmux_core.pyi`.
+    BpmuxListener(Listener),
+    BpmuxConnection
+);
 
 #[pymethods]
 impl BpmuxListener {
     #[new]
     fn new(py: Python<'_>, url: &str, options: &Bound<'_, PyDict>) -> PyResult<Self> {
         let options = made(Uses::LISTEN, options)?;
-        let listening = runtime::block_on(py, None, listen(url, options))?;
-        let listener = listening
-            .ok_or_else(|| errors::timeout("listening took too long"))?
-            .map_err(raised)?;
-        Ok(Self {
-            url: listener.url().to_owned(),
-            listener: Owned::new(listener),
-        })
-    }
-
-    #[getter]
-    fn url(&self) -> &str {
-        &self.url
-    }
-
-    /// Returns the next connection, if there is one.
-    fn try_accept(&self, py: Python<'_>) -> PyResult<Option<BpmuxConnection>> {
-        let listener = self.listener.get()?;
-        let connection = py.detach(|| listener.try_accept());
-        Ok(connection.map(BpmuxConnection::new))
-    }
-
-    /// Closes the socket and returns once it is closed; connections that were handed out go on.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
-        runtime::finish(py, self.listener.get()?.listening().end())
-    }
-
-    #[getter]
-    fn closed(&self) -> PyResult<bool> {
-        Ok(self.listener.get()?.listening().is_closed())
-    }
-
-    /// Health checks, and connections that were turned away by the reason's code.
-    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let stats = self.listener.get()?.stats();
-        let dict = PyDict::new(py);
-        set_fields!(dict, stats, health_checks, turned_away);
-        Ok(dict)
+        listened(py, listen(url, options), raised).map(Self::from)
     }
 }
-
-waits!(BpmuxListener(), |it, py| it
-    .listener
-    .get()
-    .map(|it| it.listening().ready()));

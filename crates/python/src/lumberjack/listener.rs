@@ -16,6 +16,7 @@ use pyo3::types::{PyDict, PyList};
 use tokio::task::JoinHandle;
 
 use crate::dicts::attributes;
+use crate::listeners::listened;
 use crate::runtime::Owned;
 use crate::waits::waits;
 use crate::{errors, options, records, runtime};
@@ -132,9 +133,9 @@ impl LumberjackListener {
         let spec = ListenSpec::new(endpoint, acceptor.handshake_timeout)
             .map_err(|error| errors::usage(error.code(), &error.to_string()))?;
         let listening = listen_at(&spec, config, acceptor, Budget::new(memory));
-        let listener = runtime::block_on(py, None, listening)?
-            .ok_or_else(|| errors::timeout("listening took too long"))?
-            .map_err(|error| errors::transport(&format!("cannot listen on {spec}: {error}")))?;
+        let listener = listened(py, listening, |error| {
+            errors::transport(&format!("cannot listen on {spec}: {error}"))
+        })?;
         let url = listener.url().to_owned();
         let hub = Arc::new(Hub {
             listener,

@@ -8,9 +8,9 @@ use pyo3::types::PyDict;
 
 use super::raised::raised;
 use super::{RelinkLink, options};
-use crate::runtime::Owned;
+use crate::listeners::listened;
+use crate::runtime::{self, Owned};
 use crate::waits::waits;
-use crate::{errors, runtime};
 
 /// See `_relink_core.pyi`.
 #[pyclass(frozen, module = "ackline._core")]
@@ -27,10 +27,7 @@ impl RelinkListener {
     fn new(py: Python<'_>, url: &str, options: &Bound<'_, PyDict>) -> PyResult<Self> {
         let options = options::listen(options)?;
         let keeps = options.state.is_some();
-        let listening = runtime::block_on(py, None, listen(url, options))?;
-        let listener = listening
-            .ok_or_else(|| errors::timeout("listening took too long"))?
-            .map_err(raised)?;
+        let listener = listened(py, listen(url, options), raised)?;
         Ok(Self {
             url: listener.url().to_owned(),
             listener: Owned::new(Mutex::new(Some(Arc::new(listener)))),
