@@ -299,3 +299,29 @@ def events_of() -> Callable[[Path], list[Line]]:
         return events
 
     return read
+
+
+class Addresses(NamedTuple):
+    """The URLs of two ends: TCP, a Unix socket, TLS, or TLS with certificates of both."""
+
+    tls: Tls
+    folder: Path
+
+    def over(self, kind: str, scheme: str) -> tuple[str, str]:
+        """The URL to listen on, and the addition of the other end to the printed URL."""
+        own = {"cert": self.tls.cert, "key": self.tls.key}
+        trust = {"ca": self.tls.ca, "server_name": "localhost"}
+        client = {"cert": self.tls.client_cert, "key": self.tls.client_key}
+        listens = f"{scheme}+tls://127.0.0.1:0?"
+        both = urlencode(own | {"ca": self.tls.ca})
+        return {
+            "tcp": (f"{scheme}://127.0.0.1:0", ""),
+            "unix": (f"{scheme}+unix://{self.folder}/s", ""),
+            "tls": (listens + urlencode(own), "?" + urlencode(trust)),
+            "mutual": (listens + both, "?" + urlencode(trust | client)),
+        }[kind]
+
+
+@pytest.fixture
+def addresses(tls: Tls, tmp_path: Path) -> Addresses:
+    return Addresses(tls, tmp_path)

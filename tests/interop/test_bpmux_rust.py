@@ -7,14 +7,12 @@ import asyncio
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from urllib.parse import urlencode
 
 import peers
 import pytest
-from conftest import Tls
+from conftest import Addresses
 
 from ackline import LinkClosed, LinkTimeout, PeerCancelled, RequestClosed, TransportError, bpmux
 from ackline.aio import bpmux as aio
@@ -90,32 +88,13 @@ def rust() -> Iterator[Server]:
         yield server
 
 
-Addresses = Callable[[str], tuple[str, str]]
-
-
-@pytest.fixture
-def addresses(tls: Tls, tmp_path: Path) -> Addresses:
-    """The URL that a server listens on, and the client's addition to the printed URL."""
-    own = {"cert": tls.cert, "key": tls.key}
-    trust = {"ca": tls.ca, "server_name": "localhost"}
-    client = {"cert": tls.client_cert, "key": tls.client_key}
-    listens = "bpmux+tls://127.0.0.1:0?"
-    kinds = {
-        "tcp": ("bpmux://127.0.0.1:0", ""),
-        "unix": (f"bpmux+unix://{tmp_path}/s", ""),
-        "tls": (listens + urlencode(own), "?" + urlencode(trust)),
-        "mutual": (listens + urlencode(own | {"ca": tls.ca}), "?" + urlencode(trust | client)),
-    }
-    return kinds.__getitem__
-
-
 @pytest.mark.parametrize("over", ["tcp", "unix", "tls", "mutual"])
 @pytest.mark.parametrize("client", ["python", "rust"])
 @pytest.mark.parametrize("server", ["python", "rust"])
 def test_the_guides_programs_talk_to_each_other(
     server: str, client: str, over: str, addresses: Addresses
 ) -> None:
-    listens, adds = addresses(over)
+    listens, adds = addresses.over(over, "bpmux")
     with serving(server, listens) as running:
         done = subprocess.run(
             [*command(client), "call", running.url + adds],

@@ -5,14 +5,12 @@ The Rust end is the example `publish_and_subscribe` of crates/ackline, as a proc
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from urllib.parse import urlencode
 
 import peers
 import pytest
-from conftest import Tls
+from conftest import Addresses
 
 TIME = 30
 PYTHON = [sys.executable, str(peers.ROOT / "examples/publish_and_subscribe.py")]
@@ -61,32 +59,13 @@ def run(language: str, *arguments: str) -> str:
     return done.stdout
 
 
-Addresses = Callable[[str], tuple[str, str]]
-
-
-@pytest.fixture
-def addresses(tls: Tls, tmp_path: Path) -> Addresses:
-    """The URL that a publisher listens on, and the subscriber's addition to the printed URL."""
-    own = {"cert": tls.cert, "key": tls.key}
-    trust = {"ca": tls.ca, "server_name": "localhost"}
-    client = {"cert": tls.client_cert, "key": tls.client_key}
-    listens = "reactive+tls://127.0.0.1:0?"
-    kinds = {
-        "tcp": ("reactive://127.0.0.1:0", ""),
-        "unix": (f"reactive+unix://{tmp_path}/s", ""),
-        "tls": (listens + urlencode(own), "?" + urlencode(trust)),
-        "mutual": (listens + urlencode(own | {"ca": tls.ca}), "?" + urlencode(trust | client)),
-    }
-    return kinds.__getitem__
-
-
 @pytest.mark.parametrize("over", ["tcp", "unix", "tls", "mutual"])
 @pytest.mark.parametrize("subscriber", ["python", "rust"])
 @pytest.mark.parametrize("publisher", ["python", "rust"])
 def test_the_guides_programs_understand_each_other(
     publisher: str, subscriber: str, over: str, addresses: Addresses
 ) -> None:
-    listens, adds = addresses(over)
+    listens, adds = addresses.over(over, "reactive")
     with publishing(publisher, listens) as url:
         for name, said in SAID.items():
             assert run(subscriber, name, url + adds) == said
