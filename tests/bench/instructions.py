@@ -3,7 +3,8 @@
 Load changes seconds and hardly instructions. Each path runs twice, with few windows and with many;
 the difference is divided by the events between them, so that the start does not count. With
 `--check` more than 3 % above a noted figure fails, where windows wait for commits more than a
-tenth; `--note` writes the new figures.
+tenth. A figure above that is counted again, and its least count decides: work that timers do while
+a loaded disk is waited for only adds. `--note` writes the new figures.
 """
 
 import argparse
@@ -14,12 +15,13 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTED = Path(__file__).with_suffix(".json")
 TOLERANCE = {"count": 0.03, "land": 0.10, "write": 0.03}
-"""The part by which a count may be above the noted one; how many commits there are is chance."""
+"""The part by which a count may be above the noted one; how long commits take is chance."""
 # Events in a window, zlib level, and how many windows the two runs have.
 SHAPES = {
     "2,048 events, zlib 3": (2048, 3, (4, 16)),
@@ -27,6 +29,9 @@ SHAPES = {
     "2,048 events, plain": (2048, 0, (4, 16)),
 }
 PATHS = ("count", "land", "write")
+NAMES = [f"{path}: {shape}" for shape in SHAPES for path in PATHS]
+COUNTS = 3
+"""How often a figure is counted until it is near the noted one."""
 
 
 def build() -> Path:
@@ -57,21 +62,37 @@ def instructions(command: list[str]) -> int:
     return int(found[1])
 
 
-def count(program: Path) -> dict[str, int]:
-    """Return the instructions for each event of every path and shape."""
+def prepare(program: Path, shape: str, directory: str) -> str:
+    """Write the windows of a shape to a file, and return its path."""
+    events, level, _ = SHAPES[shape]
+    file = str(Path(directory) / f"{events}-{level}")
+    subprocess.run([program, "prepare", file, str(events), str(level)], check=True)
+    return file
+
+
+def count(program: Path, names: Iterable[str] = NAMES) -> dict[str, int]:
+    """Return the instructions for each event of every path and shape, or of those named."""
     results = {}
     with tempfile.TemporaryDirectory(prefix="ackline-counted-") as directory:
-        for shape, (events, level, (few, many)) in SHAPES.items():
-            file = str(Path(directory) / f"{events}-{level}")
-            subprocess.run([program, "prepare", file, str(events), str(level)], check=True)
-            for path in PATHS:
-                runs = [
-                    instructions([str(program), path, file, str(windows)])
-                    for windows in (few, many)
-                ]
-                each = (runs[1] - runs[0]) / (events * (many - few))
-                results[f"{path}: {shape}"] = round(each)
+        for name in names:
+            path, shape = name.split(": ")
+            events, _, (few, many) = SHAPES[shape]
+            file = prepare(program, shape, directory)
+            runs = [
+                instructions([str(program), path, file, str(windows)]) for windows in (few, many)
+            ]
+            each = (runs[1] - runs[0]) / (events * (many - few))
+            results[name] = round(each)
     return results
+
+
+def least(program: Path, found: dict[str, int], noted: dict[str, int]) -> dict[str, int]:
+    """Return the figures, those above the noted ones replaced by the least of `COUNTS` counts."""
+    for _ in range(COUNTS - 1):
+        above = [name for name in found if is_above(name, found[name], noted)]
+        again = count(program, above)
+        found = found | {name: min(found[name], again[name]) for name in above}
+    return found
 
 
 def table(results: list[dict[str, int]]) -> list[str]:
@@ -88,13 +109,18 @@ def table(results: list[dict[str, int]]) -> list[str]:
     return lines
 
 
+def is_above(name: str, value: int, noted: dict[str, int]) -> bool:
+    """Whether a count is too far above the noted one."""
+    return name in noted and value > noted[name] * (1 + TOLERANCE[name.partition(":")[0]])
+
+
 def too_many(found: dict[str, int], noted: dict[str, int]) -> list[str]:
     """Return the figures that are too far above the noted ones, or have none."""
     lines = []
     for name, value in found.items():
         if name not in noted:
             lines.append(f"{name}: {value:,}, and no figure is noted")
-        elif value > noted[name] * (1 + TOLERANCE[name.partition(":")[0]]):
+        elif is_above(name, value, noted):
             lines.append(
                 f"{name}: {value:,} instructions for each event, noted are {noted[name]:,}; "
                 "mend it, or note the new figure and say why (make callgrind NOTE=--note)"
@@ -121,7 +147,7 @@ def main() -> None:
     if options.check and machine not in noted:
         sys.stdout.write(f"no figures are noted for {machine}: nothing is judged\n")
     elif options.check:
-        wrong = too_many(last, noted[machine])
+        wrong = too_many(least(program, last, noted[machine]), noted[machine])
         sys.stdout.write("\n".join(wrong) + "\n" if wrong else "all near the noted counts\n")
         raise SystemExit(bool(wrong))
 
