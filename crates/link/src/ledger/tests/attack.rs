@@ -166,3 +166,28 @@ fn a_good_sender_waits_for_one_set_of_greedy_senders() {
         }
     }
 }
+
+/// The time of the good sender's first window, in milliseconds, behind five greedy senders and so many more. Those come
+/// half a second before it, or at the start too if they are `early`.
+fn first_wait(more: u64, early: bool) -> u64 {
+    let mut attack = Attack::new(5, 4 << 20);
+    let begun = if early { 0 } else { 500 };
+    for number in 6..6 + more {
+        let peer = Peer::open(&mut attack.ledger, number, 4 << 20, begun);
+        attack.peers.push(peer);
+    }
+    attack.run(45, false);
+    attack.took[0]
+}
+
+/// The ledger cannot tell a greedy sender that has held nothing from a good one: the order is that of their coming.
+#[test]
+fn a_new_sender_waits_for_each_that_came_before_it_and_has_held_nothing() {
+    for more in 0..4 {
+        let took = first_wait(more, true);
+        assert!(took <= HOLDS, "{took} ms, all {more} hold memory");
+        let took = first_wait(more, false);
+        let sets = took.div_ceil(HOLDS);
+        assert_eq!(sets, more + 1, "{took} ms, {more} hold nothing");
+    }
+}
