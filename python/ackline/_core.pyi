@@ -249,15 +249,20 @@ _Frame: TypeAlias = tuple[int, str, bytes, dict[str, Any], list[tuple[int, str]]
 class Inspector:
     """One direction of a recorded connection, frame by frame."""
 
-    def __new__(cls, protocol: str, sender: str | None, options: Mapping[str, int]) -> Self: ...
+    def __new__(cls, protocol: str, sender: str | None, options: Mapping[str, object]) -> Self: ...
     def feed(self, data: bytes) -> None:
         """Appends bytes of the capture."""
+    def end(self) -> None:
+        """Says that the capture is complete: a whole text can be taken now, once."""
     def take(self) -> _Frame | None:
         """The next frame, or None where bytes are missing. A frame inside one counts from it.
 
         Raises:
             ProtocolError: No continuation of these bytes is sound; `offset` says from where on.
         """
+    @property
+    def is_whole(self) -> bool:
+        """Whether the capture is one text, and no frames that follow each other."""
     @property
     def offset(self) -> int:
         """Bytes of the frames taken."""

@@ -156,7 +156,8 @@ def sansio_decode(
 
     Args:
         protocol: A name of `ackline.sansio.protocols`.
-        data: Bytes of one direction, from a frame's first byte on.
+        data: Bytes of one direction, from a frame's first byte on; or the whole of a text, if the
+            options say that the bytes are one.
         sender: The role that sent them, if the protocol has several; by default the first.
         options: Limits, and anything else that `describe` lists under ``decoding``.
 
@@ -165,11 +166,16 @@ def sansio_decode(
         UsageError: The protocol, the sender or an option is not understood.
     """
 
-def sansio_encode(protocol: str, frames: Iterable[Mapping[str, Any]]) -> bytes:
+def sansio_encode(protocol: str, frames: Iterable[Mapping[str, Any]], **options: object) -> bytes:
     """Returns the bytes of frames given as `sansio_decode` gives them.
 
+    Args:
+        protocol: A name of `ackline.sansio.protocols`.
+        frames: The frames.
+        options: Those of `sansio_decode`.
+
     Raises:
-        UsageError: The protocol, a frame or a member is not understood.
+        UsageError: The protocol, a frame, a member or an option is not understood.
     """
 
 def sansio_describe(protocol: str) -> dict[str, Any]:

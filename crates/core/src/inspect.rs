@@ -14,6 +14,12 @@ pub trait Inspect {
     /// # Errors
     /// No continuation of these bytes is a sound frame. Nothing behind them can be read.
     fn inspect(&mut self, input: &mut BytesMut) -> Result<Option<Inspected>, Self::Kind>;
+
+    /// Whether the whole input, which may be empty, is one text: [`inspect`](Self::inspect) is called once, at its end,
+    /// and takes all of it.
+    fn is_whole(&self) -> bool {
+        false
+    }
 }
 
 /// A frame.

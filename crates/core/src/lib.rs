@@ -60,5 +60,5 @@ pub use sequence::Sequence;
 pub use stall::{SEND_TIMEOUT, StallTimeouts};
 pub use table::Table;
 pub use timing::Timing;
-pub use value::{Members, Value};
+pub use value::{Fraction, Members, Value};
 pub use wakes::Wakes;

@@ -14,6 +14,10 @@ pub enum Value {
     Nothing,
     /// A number.
     Number(u64),
+    /// A number that may be negative.
+    Signed(i64),
+    /// A number with a fractional part, which may be 0.
+    Fraction(Fraction),
     /// A flag.
     Flag(bool),
     /// A word of the protocol.
@@ -50,6 +54,30 @@ impl Value {
     }
 }
 
+/// A finite number with a fractional part. Two are equal if their bits are: 0 and -0 differ.
+#[derive(Debug, Clone, Copy)]
+pub struct Fraction(f64);
+
+impl Fraction {
+    /// The number; `None` if it is infinite or no number.
+    pub fn new(number: f64) -> Option<Self> {
+        number.is_finite().then_some(Self(number))
+    }
+
+    /// The number.
+    pub const fn to_f64(self) -> f64 {
+        self.0
+    }
+}
+
+impl PartialEq for Fraction {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.to_bits() == other.0.to_bits()
+    }
+}
+
+impl Eq for Fraction {}
+
 impl From<u64> for Value {
     fn from(number: u64) -> Self {
         Self::Number(number)
@@ -84,5 +112,19 @@ impl From<&Payload> for Value {
     /// Its parts.
     fn from(payload: &Payload) -> Self {
         Self::List(payload.parts().map(Self::Bytes).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fractions_are_finite_and_equal_by_their_bits() {
+        assert_eq!(Fraction::new(1.5), Fraction::new(1.5));
+        assert_ne!(Fraction::new(0.0), Fraction::new(-0.0));
+        for odd in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            assert_eq!(Fraction::new(odd), None);
+        }
     }
 }

@@ -1,10 +1,10 @@
 //! Values of a description between Python and Rust.
 
 use ackline_core::described::{Described, Misuse, Source};
-use ackline_core::{Inspected, Members, Value};
+use ackline_core::{Fraction, Inspected, Members, Value};
 use bytes::Bytes;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBoolMethods, PyBytes, PyDict, PyList, PyString, PyTuple};
+use pyo3::types::{PyBool, PyBoolMethods, PyBytes, PyDict, PyInt, PyList, PyString, PyTuple};
 
 use crate::errors;
 use crate::payloads::part;
@@ -18,9 +18,18 @@ impl Source for Given<'_> {
     }
 
     fn number(&self) -> Option<u64> {
-        // A flag is a number to Python, but nobody means it as one.
-        let number = self.0.extract().ok();
-        number.filter(|_| !self.0.is_instance_of::<PyBool>())
+        self.unless_flag()
+    }
+
+    fn signed(&self) -> Option<i64> {
+        self.unless_flag()
+    }
+
+    fn fraction(&self) -> Option<Fraction> {
+        // A type checker takes an int for a float; one that a float may not hold exactly is none.
+        let is_exact =
+            |number: &f64| number.abs() <= EXACT_INTS || !self.0.is_instance_of::<PyInt>();
+        self.unless_flag().filter(is_exact).and_then(Fraction::new)
     }
 
     fn flag(&self) -> Option<bool> {
@@ -56,6 +65,17 @@ impl Source for Given<'_> {
         self.0.to_string()
     }
 }
+
+impl<'py> Given<'py> {
+    /// A number: a flag is one to Python, but nobody means it as one.
+    fn unless_flag<T: for<'a> FromPyObject<'a, 'py>>(&self) -> Option<T> {
+        let number = self.0.extract().ok();
+        number.filter(|_| !self.0.is_instance_of::<PyBool>())
+    }
+}
+
+/// Every whole number up to this one, 2^53, is a float too.
+const EXACT_INTS: f64 = 9_007_199_254_740_992.0;
 
 /// The items of a dict of names.
 pub(crate) fn members<'py>(dict: &Bound<'py, PyDict>) -> PyResult<Vec<(String, Given<'py>)>> {
@@ -112,6 +132,8 @@ pub(crate) fn to_python<'py>(
     Ok(match value {
         Value::Nothing => py.None().into_bound(py),
         Value::Number(number) => number.into_pyobject(py)?.into_any(),
+        Value::Signed(number) => number.into_pyobject(py)?.into_any(),
+        Value::Fraction(fraction) => fraction.to_f64().into_pyobject(py)?.into_any(),
         Value::Flag(flag) => flag.into_pyobject(py)?.to_owned().into_any(),
         Value::Name(name) => name.into_pyobject(py)?.into_any(),
         Value::Text(text) => text.into_pyobject(py)?.into_any(),

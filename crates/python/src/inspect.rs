@@ -21,6 +21,8 @@ struct Capture {
     decoder: Box<dyn Decoder>,
     input: BytesMut,
     offset: u64,
+    /// Whether the capture has ended and a whole text in it was not taken yet.
+    holds_text: bool,
 }
 
 #[pymethods]
@@ -35,6 +37,7 @@ impl Inspector {
                 decoder: decoder.map_err(|error| misused(&error))?,
                 input: BytesMut::new(),
                 offset: 0,
+                holds_text: false,
             }),
         })
     }
@@ -43,8 +46,15 @@ impl Inspector {
         self.lock(|capture| capture.input.extend_from_slice(data));
     }
 
+    fn end(&self) {
+        self.lock(|capture| capture.holds_text = capture.decoder.is_whole());
+    }
+
     fn take<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let taken = self.lock(|capture| {
+            if capture.decoder.is_whole() && !std::mem::take(&mut capture.holds_text) {
+                return Ok(None);
+            }
             let at = capture.offset;
             let frame = capture.decoder.next(&mut capture.input, at)?;
             if let Some(frame) = &frame {
@@ -56,6 +66,11 @@ impl Inspector {
         let taken = taken.map_err(|failure| errors::failed(self.protocol, &failure))?;
         let tuple = taken.map(|(at, frame)| frame_tuple(py, at, &frame));
         tuple.transpose()
+    }
+
+    #[getter]
+    fn is_whole(&self) -> bool {
+        self.lock(|capture| capture.decoder.is_whole())
     }
 
     #[getter]

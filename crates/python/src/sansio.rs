@@ -203,12 +203,14 @@ pub(crate) fn sansio_decode<'py>(
     let mut input = BytesMut::from(data);
     let frames = PyList::empty(py);
     loop {
-        let done = data.len() - input.len();
-        let offset = u64::try_from(done).unwrap_or(u64::MAX);
+        let offset = u64::try_from(data.len() - input.len()).unwrap_or(u64::MAX);
         let frame = decoder.next(&mut input, offset);
-        match frame.map_err(|failure| errors::failed(described.name(), &failure))? {
-            Some(frame) => frames.append(frame_dict(py, &frame)?)?,
-            None => return Ok((frames, done)),
+        let frame = frame.map_err(|failure| errors::failed(described.name(), &failure))?;
+        if let Some(frame) = &frame {
+            frames.append(frame_dict(py, frame)?)?;
+        }
+        if frame.is_none() || decoder.is_whole() {
+            return Ok((frames, data.len() - input.len()));
         }
     }
 }
@@ -293,6 +295,8 @@ fn shape(of: &Shape) -> Members {
             ("least", (*least).into()),
             ("most", (*most).into()),
         ],
+        Shape::Signed => vec![is("signed")],
+        Shape::Fraction => vec![is("fraction")],
         Shape::Flag => vec![is("flag")],
         Shape::Bytes => vec![is("bytes")],
         Shape::Text => vec![is("text")],

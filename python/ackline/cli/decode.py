@@ -102,16 +102,23 @@ def _run(inspector: _core.Inspector, content: Iterator[bytes], printed: "_Json |
     """Prints all frames; returns whether they were whole and sound to the end."""
     frames = 0
     try:
-        for chunk in content:
-            inspector.feed(chunk)
-            while (frame := inspector.take()) is not None:
-                printed.frame(frame)
-                frames += 1
+        for frame in _frames(inspector, content):
+            printed.frame(frame)
+            frames += 1
     except ProtocolError as error:
         printed.failed(error)
         return False
     printed.end(frames, inspector.offset, inspector.pending)
     return inspector.pending == 0
+
+
+def _frames(inspector: _core.Inspector, content: Iterator[bytes]) -> Iterator[_Frame]:
+    """Yields all frames; a whole text is one, and comes at the end."""
+    for chunk in content:
+        inspector.feed(chunk)
+        yield from iter(inspector.take, None)
+    inspector.end()
+    yield from iter(inspector.take, None)
 
 
 def _content(file: str, *, from_hex: bool) -> Iterator[bytes]:
@@ -217,6 +224,8 @@ def _hex(value: Any) -> Any:  # noqa: ANN401 (any member)
         return value.hex()
     if isinstance(value, tuple):
         return _plain(value)
+    if isinstance(value, dict):
+        return {name: _hex(one) for name, one in value.items()}
     return [_hex(one) for one in value] if isinstance(value, list) else value
 
 
@@ -298,6 +307,9 @@ def _short(value: Any, *, is_id: bool) -> str:  # noqa: ANN401 (any member)
     if isinstance(value, list):
         more = f",…({len(value)})" if len(value) > _LISTED else ""
         return f"[{','.join(_short(one, is_id=is_id) for one in value[:_LISTED])}{more}]"
+    if isinstance(value, dict):
+        members = (f"{key}={_short(one, is_id=is_id)}" for key, one in value.items())
+        return f"{{{' '.join(members)}}}"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str) and not value.isidentifier():

@@ -17,7 +17,14 @@ ROLES = [(protocol, role) for protocol in protocols() for role in describe(proto
 SIZES = {"connector_channel_id_size": 1, "listener_channel_id_size": 1}
 
 
-PLAIN: dict[str, Any] = {"flag": True, "bytes": b"x", "text": "x", "frames": []}
+PLAIN: dict[str, Any] = {
+    "flag": True,
+    "bytes": b"x",
+    "text": "x",
+    "frames": [],
+    "signed": -1,
+    "fraction": 0.5,
+}
 
 
 def sample(shape: dict[str, Any]) -> Any:

@@ -4,7 +4,7 @@ import pytest
 import run_vectors
 from support.commands import ROOT
 
-from vectors import VectorFailure, run_conversation, run_frame_vector
+from vectors import VectorFailure, matches, run_conversation, run_frame_vector, without_nones
 
 VECTORS = ROOT / "tests" / "vectors"
 
@@ -97,3 +97,19 @@ def test_a_wrong_relink_frame_vector_fails():
     }
     with pytest.raises(VectorFailure, match="version"):
         run_frame_vector("relink", vector)
+
+
+def test_values_are_compared_by_kind():
+    assert matches([{"a": 1}], [{"a": 1, "b": 2}])
+    assert not matches({"a": 1}, {"a": 1, "b": 2}, in_full=True)
+    for expected, came in ((1, 1.0), (1.0, 1), (1, True), ({"a": [20]}, {"a": [20.0]})):
+        assert not matches(expected, came)
+        assert not matches(expected, came, in_full=True)
+    assert matches({"a": -5, "b": 1.5}, {"b": 1.5, "a": -5}, in_full=True)
+
+
+def test_a_member_that_is_none_is_absent():
+    assert matches({"a": 1, "b": None}, {"a": 1})
+    assert not matches({"a": 1, "b": None}, {"a": 1, "b": 2})
+    assert not matches({"a": 1}, {})
+    assert without_nones([{"a": 1, "b": None}]) == [{"a": 1}]

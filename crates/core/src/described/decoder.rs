@@ -7,7 +7,7 @@ use super::machine::Failure;
 use super::shape::quoted;
 use crate::{Inspect, Inspected, ProtocolError};
 
-/// A reader of the frames of one direction.
+/// A reader of the frames of one direction, or of one text.
 pub trait Decoder: Send {
     /// Takes the frame at the front of `input`, which stands at `offset` of the direction; `None` where bytes are
     /// missing.
@@ -15,6 +15,11 @@ pub trait Decoder: Send {
     /// # Errors
     /// No continuation of these bytes is sound.
     fn next(&mut self, input: &mut BytesMut, offset: u64) -> Result<Option<Inspected>, Failure>;
+
+    /// Whether the whole input, which may be empty, is one text: [`next`](Self::next) is called once, at its end.
+    fn is_whole(&self) -> bool {
+        false
+    }
 }
 
 /// The decoder that an [`Inspect`] is.
@@ -42,6 +47,10 @@ impl<I: Inspect + Send> Decoder for Inspecting<I> {
             let kind = (self.told)(kind);
             Failure::from(&ProtocolError { kind, offset })
         })
+    }
+
+    fn is_whole(&self) -> bool {
+        self.inspector.is_whole()
     }
 }
 

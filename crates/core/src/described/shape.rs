@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::args::{Args, Misuse, listed};
-use crate::{Members, Value};
+use crate::{Fraction, Members, Value};
 
 /// A value of another language: JSON of the vectors, an object of Python. Each method answers `None` where the
 /// value is something else.
@@ -12,6 +12,10 @@ pub trait Source: Sized {
     fn is_nothing(&self) -> bool;
     /// A whole number.
     fn number(&self) -> Option<u64>;
+    /// A whole number that may be negative.
+    fn signed(&self) -> Option<i64>;
+    /// A fraction.
+    fn fraction(&self) -> Option<Fraction>;
     /// A flag.
     fn flag(&self) -> Option<bool>;
     /// A text.
@@ -38,6 +42,10 @@ pub enum Shape {
         /// The largest.
         most: u64,
     },
+    /// A whole number of 64 bits that may be negative.
+    Signed,
+    /// A fraction.
+    Fraction,
     /// A flag.
     Flag,
     /// Bytes.
@@ -159,6 +167,8 @@ impl Shape {
                 let number = source.number().filter(|it| (least..=most).contains(&it));
                 number.map(Value::Number)
             }
+            Self::Signed => source.signed().map(Value::Signed),
+            Self::Fraction => source.fraction().map(Value::Fraction),
             Self::Flag => source.flag().map(Value::Flag),
             Self::Bytes => source.bytes().map(Value::Bytes),
             Self::Text => source.text().map(Value::Text),
@@ -170,6 +180,8 @@ impl Shape {
     fn wanted(&self) -> String {
         match self {
             Self::Number { least, most } => format!("a whole number from {least} to {most}"),
+            Self::Signed => format!("a whole number from {} to {}", i64::MIN, i64::MAX),
+            Self::Fraction => "a finite fraction".to_owned(),
             Self::Flag => "True or False".to_owned(),
             Self::Bytes => "bytes".to_owned(),
             Self::Text => "text".to_owned(),

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use super::machine::Endpoint;
 use super::{
     CallError, End, Wrong, agrees, bytes_of, cuts, decode, known, list, object, plain, to_hex,
+    without_nulls,
 };
 
 enum Stimulus {
@@ -207,7 +208,7 @@ fn parse_expectation(map: &Map<String, Value>, expect: &mut Seen) -> Result<(), 
             "events" => expect
                 .events
                 .extend_from_slice(list(Some(&plain(value)), name)?),
-            "returns" => expect.returns = Some(plain(value)),
+            "returns" => expect.returns = Some(without_nulls(plain(value))),
             "refused" => expect.refused = text(value)?,
             "error" => {
                 let end = text(value)?.map(End::Error);

@@ -21,7 +21,9 @@ pub(super) fn hold(fields: &[Field], members: &Members) -> bool {
 fn has(shape: &Shape, value: &Value) -> bool {
     match (shape, value) {
         (Shape::Number { least, most }, Value::Number(number)) => (least..=most).contains(&number),
-        (Shape::Flag, Value::Flag(_))
+        (Shape::Signed, Value::Signed(_))
+        | (Shape::Fraction, Value::Fraction(_))
+        | (Shape::Flag, Value::Flag(_))
         | (Shape::Bytes, Value::Bytes(_))
         | (Shape::Text, Value::Text(_) | Value::Name(_)) => true,
         (Shape::Word(words) | Shape::Tagged { words, .. }, Value::Name(word)) => {
@@ -50,6 +52,8 @@ fn has(shape: &Shape, value: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use ackline_core::Fraction;
+
     use super::*;
 
     const TAGGED: Shape = Shape::Tagged {
@@ -82,6 +86,16 @@ mod tests {
         ] {
             assert_eq!(hold(FIELDS, &members), holds, "{members:?}");
         }
+    }
+
+    #[test]
+    fn numbers_keep_their_kind() {
+        let fraction = Value::Fraction(Fraction::new(1.0).unwrap());
+        assert!(has(&Shape::Signed, &Value::Signed(1)));
+        assert!(has(&Shape::Fraction, &fraction));
+        assert!(!has(&Shape::Signed, &fraction));
+        assert!(!has(&Shape::Signed, &Value::Number(1)));
+        assert!(!has(&Shape::U64, &Value::Signed(1)));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Values of the vectors, which are JSON, and those of a description.
 
 use ackline_core::described::{Field, Source};
-use ackline_core::{Inspected, Members};
+use ackline_core::{Fraction, Inspected, Members};
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
@@ -17,6 +17,16 @@ impl Source for Json<'_> {
 
     fn number(&self) -> Option<u64> {
         self.0.as_u64()
+    }
+
+    fn signed(&self) -> Option<i64> {
+        self.0.as_i64()
+    }
+
+    fn fraction(&self) -> Option<Fraction> {
+        // A whole number is none: 1 is not 1.0.
+        let number = self.0.as_f64().filter(|_| self.0.is_f64());
+        number.and_then(Fraction::new)
     }
 
     fn flag(&self) -> Option<bool> {
@@ -87,6 +97,8 @@ pub(super) fn to_json(value: &ackline_core::Value) -> Value {
     match value {
         Own::Nothing => Value::Null,
         Own::Number(number) => (*number).into(),
+        Own::Signed(number) => (*number).into(),
+        Own::Fraction(fraction) => fraction.to_f64().into(),
         Own::Flag(flag) => (*flag).into(),
         Own::Name(name) => (*name).into(),
         Own::Text(text) => text.clone().into(),

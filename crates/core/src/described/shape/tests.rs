@@ -5,6 +5,8 @@ use super::*;
 enum Own {
     Nothing,
     Number(u64),
+    Signed(i64),
+    Fraction(f64),
     Text(&'static str),
     List(Vec<Self>),
     Map(Vec<(&'static str, Self)>),
@@ -18,6 +20,21 @@ impl Source for Own {
     fn number(&self) -> Option<u64> {
         match self {
             Self::Number(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    fn signed(&self) -> Option<i64> {
+        match self {
+            Self::Number(number) => i64::try_from(*number).ok(),
+            Self::Signed(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    fn fraction(&self) -> Option<Fraction> {
+        match self {
+            Self::Fraction(number) => Fraction::new(*number),
             _ => None,
         }
     }
@@ -64,6 +81,8 @@ impl Source for Own {
     fn shown(&self) -> String {
         match self {
             Self::Number(number) => number.to_string(),
+            Self::Signed(number) => number.to_string(),
+            Self::Fraction(number) => number.to_string(),
             Self::Text(text) => (*text).to_owned(),
             _ => "it".to_owned(),
         }
@@ -153,4 +172,36 @@ fn rows_and_maps_have_all_of_their_values() {
         error.message(),
         "one is 256; it is a whole number from 0 to 255 or text"
     );
+}
+
+#[test]
+fn numbers_are_whole_or_fractions_as_they_are_given() {
+    const NUMBER: Shape = Shape::Either(&[Shape::Signed, Shape::Fraction]);
+    let fraction = |number| Value::Fraction(Fraction::new(number).unwrap());
+    for (given, read) in [
+        (Own::Number(20), Value::Signed(20)),
+        (Own::Signed(-5), Value::Signed(-5)),
+        (Own::Fraction(20.0), fraction(20.0)),
+        (Own::Fraction(1.5), fraction(1.5)),
+    ] {
+        assert_eq!(NUMBER.read("number", &given), Ok(read));
+    }
+    let refused = |shape: &Shape, given| {
+        let error = shape.read("one", &given).unwrap_err();
+        error.message().to_owned()
+    };
+    let whole = "a whole number from -9223372036854775808 to 9223372036854775807";
+    assert_eq!(
+        refused(&NUMBER, Own::Number(1 << 63)),
+        format!("one is 9223372036854775808; it is {whole} or a finite fraction")
+    );
+    assert_eq!(
+        refused(&Shape::Signed, Own::Fraction(1.5)),
+        format!("one is 1.5; it is {whole}")
+    );
+    assert_eq!(
+        refused(&Shape::Fraction, Own::Fraction(f64::NAN)),
+        "one is NaN; it is a finite fraction"
+    );
+    assert!(Shape::U64.read("one", &Own::Signed(-5)).is_err());
 }
