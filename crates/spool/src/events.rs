@@ -8,15 +8,17 @@
 
 mod batch;
 mod columns;
+mod own;
 mod schema;
 
-use std::{collections::VecDeque, ops::Range, sync::Arc};
+use std::{borrow::Cow, collections::VecDeque, ops::Range, sync::Arc};
 
 use arrow_array::RecordBatch;
 use arrow_schema::{FieldRef, SchemaRef};
 
 use crate::{Digester, LayoutError, SpoolError, StoredBlock, digest::sender_of};
 use columns::{Validity, Values, is_marked};
+use own::OwnAttributes;
 pub use schema::{COLUMNS, DIGEST, column};
 pub(crate) use schema::{map_entries, map_fields, schema};
 
@@ -65,6 +67,7 @@ struct EventValues {
     digester: Digesting,
     has_payload: Validity,
     has_parts: Validity,
+    attributes: OwnAttributes,
 }
 
 /// The columns that all events of one block share.
@@ -128,6 +131,7 @@ impl Rows {
             payload: has("payload"),
             parts: has("parts"),
         };
+        let has_attributes = has("attributes");
         let digester = if has(DIGEST) {
             Digesting::Nobody
         } else {
@@ -148,6 +152,7 @@ impl Rows {
             values: EventValues {
                 part_lists: vec![0],
                 digester,
+                attributes: OwnAttributes::new(has_attributes),
                 ..EventValues::default()
             },
             skips_repeats: false,
@@ -200,14 +205,39 @@ impl Rows {
 
     /// Adds an event of one part.
     pub fn push_payload(&mut self, sequence: i64, payload: &[u8]) {
-        let bytes = if self.wanted.payload {
+        self.push_one(sequence, payload, &[]);
+    }
+
+    /// Adds an event of one part that has attributes of its own, beside those of its block. They are read only if the column
+    /// is built. One with the name of an attribute of the block is renamed `property.NAME`, so that no event changes the
+    /// facts about its link; of two with one name the first counts.
+    pub fn push_payload_with<'a>(
+        &mut self,
+        sequence: i64,
+        payload: &[u8],
+        pairs: impl IntoIterator<Item = (Cow<'a, str>, Cow<'a, str>)>,
+    ) {
+        if !self.values.attributes.is_wanted() || self.is_full() {
+            return self.push_one(sequence, payload, &[]);
+        }
+        let block = self.runs.last().map_or(&[][..], |run| &run.attributes);
+        let pairs = own::beside(block, pairs);
+        self.push_one(sequence, payload, &pairs);
+    }
+
+    fn push_one(&mut self, sequence: i64, payload: &[u8], pairs: &[own::Pair<'_>]) {
+        let mut bytes = if self.wanted.payload {
             payload.len()
         } else {
             0
         };
+        if !pairs.is_empty() {
+            bytes = bytes.saturating_add(own::bytes(pairs));
+        }
         if !self.admit(sequence, bytes) {
             return;
         }
+        self.values.attributes.push(self.filled, pairs);
         if self.wanted.payload {
             self.values.payloads.push(payload);
             self.values.has_payload.push(true);
@@ -371,9 +401,10 @@ impl Rows {
         true
     }
 
-    /// Whether the requested columns need the body.
-    pub(crate) fn needs_body(&self) -> bool {
-        self.wants_payload() || self.wanted.sequence
+    /// Whether the requested columns need the body of a block, whose events may have attributes of their own.
+    pub(crate) fn needs_body(&self, has_attributes: bool) -> bool {
+        let is_wanted = self.wants_payload() || self.wanted.sequence;
+        is_wanted || has_attributes && self.values.attributes.is_wanted()
     }
 
     /// Adds the begun events without reading the body.

@@ -122,10 +122,12 @@ impl Expansion {
         }
         let position = block.first_position;
         self.last = Some((Arc::clone(&blocks.segment), position));
-        let expanded = if !out.needs_body() {
+        let layout = layouts.get(block.layout);
+        let has_attributes = layout.is_some_and(|layout| layout.has_attributes());
+        let expanded = if !out.needs_body(has_attributes) {
             out.fill();
             Ok(())
-        } else if let Some(layout) = layouts.get(block.layout) {
+        } else if let Some(layout) = layout {
             layout.expand(block, rows, out)
         } else {
             let text = format!("its layout {:?} is not built", block.layout);

@@ -10,6 +10,11 @@ pub trait Layout: Send + Sync {
     /// The name with its version, as in [`Block::layout`](crate::Block::layout).
     fn name(&self) -> &'static str;
 
+    /// Whether its events may have attributes of their own, which stand in the body.
+    fn has_attributes(&self) -> bool {
+        false
+    }
+
     /// Pushes exactly the events of `rows` (counted within the block), in order.
     ///
     /// It is not called if no column needs the body; `Rows::wants_payload` says which parts may

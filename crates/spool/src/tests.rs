@@ -19,6 +19,7 @@ use crate::{
 };
 
 mod adopt;
+mod attributes;
 mod commits;
 mod consumers;
 mod disks;

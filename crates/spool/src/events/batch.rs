@@ -46,7 +46,10 @@ impl Rows {
             ))),
             "repeat" => Arc::new(repeats(rows, &self.runs)),
             DIGEST => Arc::new(self.values.digests.finish(None)?),
-            "attributes" => Arc::new(attributes(rows, &self.runs)?),
+            "attributes" => {
+                let own = self.values.attributes.take();
+                Arc::new(attributes(rows, &self.runs, &own)?)
+            }
             "parts" => {
                 let offsets = take_full(&mut self.values.part_lists, rows + 1);
                 self.values.part_lists.push(0);

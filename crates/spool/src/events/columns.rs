@@ -6,6 +6,7 @@ use arrow_array::{
 use arrow_buffer::{BooleanBufferBuilder, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use std::sync::Arc;
 
+use super::own::OwnAttributes;
 use super::{Run, map_entries, map_fields};
 
 /// Binary values one after another.
@@ -158,23 +159,28 @@ pub(super) fn is_marked(repeats: Option<&[u8]>, row: usize) -> bool {
     byte.is_some_and(|byte| byte & (1 << (row % 8)) != 0)
 }
 
-pub(super) fn attributes(rows: usize, runs: &[Run]) -> Result<MapArray, arrow_schema::ArrowError> {
+pub(super) fn attributes(
+    rows: usize,
+    runs: &[Run],
+    own: &OwnAttributes,
+) -> Result<MapArray, arrow_schema::ArrowError> {
+    let stretches = own.stretches(runs);
     let mut offsets = Vec::with_capacity(rows + 1);
     offsets.push(0);
     let mut held = 0_usize;
-    for run in runs {
-        for _ in 0..run.rows {
-            held += run.attributes.len();
+    for stretch in &stretches {
+        for _ in 0..stretch.rows {
+            held += OwnAttributes::count(stretch);
             offsets.push(offset(held));
         }
     }
-    let column = |of: fn(&(String, String)) -> &str| {
-        let runs = runs.iter();
-        let runs = runs.map(|run| (run.rows, run.attributes.iter().map(of).collect()));
-        texts(held, runs, None)
+    let column = |is_value| {
+        let stretches = stretches.iter();
+        let stretches = stretches.map(|one| (one.rows, own.column(one, is_value)));
+        texts(held, stretches, None)
     };
-    let keys = column(|(key, _)| key)?;
-    let values = column(|(_, value)| value)?;
+    let keys = column(false)?;
+    let values = column(true)?;
     let entries = StructArray::try_new(map_fields(), vec![Arc::new(keys), Arc::new(values)], None)?;
     MapArray::try_new(
         map_entries(),
