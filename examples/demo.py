@@ -123,7 +123,7 @@ def send_with_logging(name: str, count: int, port: int, ledger: Ledger) -> None:
         logger.info(json.dumps(event(name, number)))
         # About as fast as the handler sends (43 ms for each 25: it writes a window in two pieces).
         if number % 50 == 0:
-            while number - ledger.acked > 500:  # noqa: PLR2004 - ten of the handler's batches
+            while number - ledger.acked > 500:  # ten of the handler's batches
                 handler.flush()
                 time.sleep(0.02)
     while ledger.acked < count:
@@ -552,7 +552,7 @@ def main() -> int:
         send = send_with_pylogbeat if kind == "pylogbeat" else send_with_logging
         send(name, int(number), int(port), Ledger(Path(ledger)))
         return 0
-    if options.events < 100:  # noqa: PLR2004 - four senders and a kill in the middle need some
+    if options.events < 100:  # four senders and a kill in the middle need some
         parser.error("--events: at least 100")
     if options.keep:
         options.keep.mkdir(parents=True, exist_ok=True)

@@ -6,6 +6,8 @@
   connection.
 * `ackline.reactive` and `ackline.aio.reactive`: publishers and subscribers with demand over one
   connection.
+* `ackline.micromsg` and `ackline.aio.micromsg`: messages with properties, acknowledgements, and
+  subscriptions with filters.
 * `ackline.Receiver`: listens, keeps received events in a spool, acknowledges durable ones.
 * `ackline.Spool`: reads the events that a receiver kept, as Arrow.
 * `ackline.spark`: the same as a Spark data source (extra ``spark``).
@@ -20,6 +22,7 @@ from ackline.exceptions import (
     LinkLost,
     LinkTimeout,
     PeerCancelled,
+    PeerFailed,
     ProtocolError,
     RequestClosed,
     SpoolError,
@@ -43,6 +46,7 @@ __all__ = [
     "LinkLost",
     "LinkTimeout",
     "PeerCancelled",
+    "PeerFailed",
     "Projection",
     "ProtocolError",
     "Receiver",

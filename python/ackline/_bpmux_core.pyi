@@ -59,6 +59,8 @@ class PendingOp:
         """Waits up to `timeout` seconds; returns whether it is done. Takes nothing."""
     def wait_async(self, waker: LoopWaker) -> Standing[bool] | None:
         """As `wait`, in the event loop of `waker`; None if it is over."""
+    def give_up(self) -> None:
+        """Gives it up, if it goes on."""
     def take(self) -> Any:  # noqa: ANN401 (by the operation)
         """The result: a connection, a sink, a stream, both, a response, seconds, or None.
 

@@ -21,6 +21,19 @@ from ackline._bpmux_core import (
     bpmux_connect,
     bpmux_connect_within,
 )
+from ackline._micromsg_core import (
+    MicroMsgBatch,
+    MicroMsgBroker,
+    MicroMsgConnection,
+    MicroMsgFilter,
+    MicroMsgListener,
+    MicroMsgMessage,
+    micromsg_connect,
+    micromsg_read_properties,
+    micromsg_serve,
+    micromsg_split,
+    micromsg_write_properties,
+)
 from ackline._reactive_core import (
     ReactiveConnection,
     ReactiveElements,
@@ -70,6 +83,12 @@ __all__ = [
     "LumberjackSink",
     "LumberjackWindow",
     "Machine",
+    "MicroMsgBatch",
+    "MicroMsgBroker",
+    "MicroMsgConnection",
+    "MicroMsgFilter",
+    "MicroMsgListener",
+    "MicroMsgMessage",
     "PendingOp",
     "ReactiveConnection",
     "ReactiveElements",
@@ -95,6 +114,11 @@ __all__ = [
     "check_option",
     "check_seconds",
     "check_whole",
+    "micromsg_connect",
+    "micromsg_read_properties",
+    "micromsg_serve",
+    "micromsg_split",
+    "micromsg_write_properties",
     "milliseconds_in",
     "option_table",
     "protocols",
@@ -157,6 +181,32 @@ class BpmuxRows:
         """Sends the rows of an Arrow record batch; connects with the first; waits for room."""
     def finish(self) -> int:
         """Closes the sink with its count, waits for the acknowledgement; returns the count."""
+    def abort(self) -> None:
+        """Ends the connection now."""
+
+@final
+class MicroMsgRows:
+    """The sender of a task of the Spark sink: rows as messages of MicroMsg2.
+
+    Args:
+        url: The peer, with the destination of all messages or without.
+        options: `timeout` (seconds without an acknowledgement after which it gives up), and any of
+            `destination` (the column of destinations), `properties` (columns, each with the name of
+            its property or an empty text), `ca`, `cert`, `key`, `server_name`, `token_file`, `raw`,
+            `keep_nulls`, `stamp` (query, batch, partition) and `partition`, which errors name.
+    """
+
+    def __new__(cls, url: str, options: Mapping[str, Any]) -> Self: ...
+    @staticmethod
+    def check(url: str, options: Mapping[str, Any], schema: object | None = None) -> None:
+        """Raises the error of a sink for rows of this Arrow schema, without a connection."""
+    @staticmethod
+    def destination_column(url: str, options: Mapping[str, Any]) -> str | None:
+        """The column of destinations; None if the URL has the destination."""
+    def write(self, batch: object) -> None:
+        """Sends the rows of an Arrow record batch; connects with the first; waits for room."""
+    def finish(self) -> tuple[int, int]:
+        """Waits for all acknowledgements; returns the rows, and how many were sent again."""
     def abort(self) -> None:
         """Ends the connection now."""
 

@@ -1,4 +1,4 @@
-"""The keyword options of `reactive.connect` and `reactive.listen`, with their types.
+"""The keyword options of `reactive.connect` and `reactive.listen`.
 
 Sizes are bytes, or a text such as ``64MiB``; times are seconds, or a text such as ``10s`` or
 ``500ms``; None is off. Defaults are written as on the command line.

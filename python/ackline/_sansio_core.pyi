@@ -13,6 +13,10 @@ from ackline.sansio.types import (
     LumberjackReaderOptions,
     LumberjackWriterEvent,
     LumberjackWriterOptions,
+    MicromsgClientEvent,
+    MicromsgClientOptions,
+    MicromsgServerEvent,
+    MicromsgServerOptions,
     ReactiveClientEvent,
     ReactiveClientOptions,
     ReactiveServerEvent,
@@ -68,6 +72,24 @@ class Machine(Generic[_Event_co]):
         now: int = 0,
         **options: Unpack[LumberjackWriterOptions],
     ) -> Machine[LumberjackWriterEvent]: ...
+    @overload
+    def __new__(
+        cls,
+        protocol: Literal["micromsg"],
+        role: Literal["client"],
+        /,
+        now: int = 0,
+        **options: Unpack[MicromsgClientOptions],
+    ) -> Machine[MicromsgClientEvent]: ...
+    @overload
+    def __new__(
+        cls,
+        protocol: Literal["micromsg"],
+        role: Literal["server"],
+        /,
+        now: int = 0,
+        **options: Unpack[MicromsgServerOptions],
+    ) -> Machine[MicromsgServerEvent]: ...
     @overload
     def __new__(
         cls,

@@ -24,6 +24,9 @@ HANDED_OVER: Final = {
 }
 """Options of `relink.connect` that `relink.adopt` takes from the link that was handed over."""
 
+OF_BROKER: Final = {"ack_policy", "ack_timer", "queues"}
+"""Options of a listener of MicroMsg2 that a broker sets itself, or takes in another form."""
+
 _NEAR: Final = 0.55
 """The least likeness of a misspelt name to the one that it is taken for, from 0 to 1."""
 
@@ -35,7 +38,8 @@ def rows(call: str) -> dict[str, Row]:
         return {
             name: row for name, row in rows("relink.connect").items() if name not in HANDED_OVER
         }
-    return {row["name"]: row for row in _core.option_table(call)}
+    but = OF_BROKER if call == "micromsg.serve" else ()
+    return {row["name"]: row for row in _core.option_table(call) if row["name"] not in but}
 
 
 def value_of(row: Row, text: str) -> str | float | None:

@@ -49,6 +49,7 @@ from ackline._bpmux_options import BpmuxListenOptions as ListenOptions
 from ackline._bpmux_serving import Serving
 from ackline._connections import Peer, late
 from ackline._deadline import deadline_in, left_until
+from ackline._ending import ended
 from ackline._listener import AcceptingListener
 from ackline._payloads import Buffer
 from ackline._serving import serve_each
@@ -317,12 +318,7 @@ class Connection(Block, ConnectionBase):
             LinkTimeout: Something is still open or not sent; the connection goes on until then.
             LinkClosed: It has ended in another way.
         """
-        doing = self._core.shutdown(timeout)
-        doing.wait(None)
-        try:
-            doing.take()
-        except LinkTimeout:
-            raise late("the connection did not end", timeout) from None
+        ended(self._core.shutdown(timeout), "the connection did not end", timeout)
 
     def wait_ended(self, *, timeout: float | None = None) -> None:
         """Waits for the connection's end.

@@ -10,6 +10,7 @@ __all__ = [
     "LinkLost",
     "LinkTimeout",
     "PeerCancelled",
+    "PeerFailed",
     "ProtocolError",
     "RequestClosed",
     "SpoolError",
@@ -108,6 +109,13 @@ class LinkLost(LinkClosed):
 
     def __reduce__(self) -> tuple[type[Self], tuple[str, int, tuple[Unacknowledged, ...]]]:
         return type(self), (str(self), self.unacknowledged, self.messages)
+
+
+class PeerFailed(LinkClosed):
+    """The peer has ended the connection with an error, such as MicroMsg2's ERROR frame.
+
+    Its text is the peer's.
+    """
 
 
 class TransportError(AcklineError, ConnectionError):

@@ -13,6 +13,7 @@ from ackline._block import Block
 from ackline._closing import tell_loss
 from ackline._connections import Peer, late
 from ackline._deadline import deadline_in, left_until
+from ackline._ending import ended
 from ackline._listener import AcceptingListener
 from ackline._reactive import (
     GOODBYE,
@@ -306,12 +307,7 @@ class Connection(Block, ConnectionBase):
             LinkTimeout: Elements are not sent; the connection goes on until then.
             LinkClosed: It has ended in another way.
         """
-        doing = self._core.shutdown(reason, timeout)
-        doing.wait(None)
-        try:
-            doing.take()
-        except LinkTimeout:
-            raise late("the connection did not end", timeout) from None
+        ended(self._core.shutdown(reason, timeout), "the connection did not end", timeout)
 
     def wait_ended(self, *, timeout: float | None = None) -> None:
         """Waits for the connection's end.

@@ -42,8 +42,9 @@ class Receiver:
 
     Args:
         urls: URLs to listen on, such as ``lumberjack://127.0.0.1:5044``,
-            ``relink://127.0.0.1:5100/NAME``, ``bpmux://127.0.0.1:5200`` or
-            ``reactive://127.0.0.1:5210/PUBLISHER``; port 0 is allowed.
+            ``relink://127.0.0.1:5100/NAME``, ``bpmux://127.0.0.1:5200``,
+            ``reactive://127.0.0.1:5210/PUBLISHER`` or ``micromsg://127.0.0.1:8334``; port 0 is
+            allowed.
         spool: The spool's directory, created if it is missing or empty.
         discard: Whether to count and acknowledge events without keeping them, in place of `spool`:
             for measuring only.
@@ -51,10 +52,11 @@ class Receiver:
             `ackline receive --help` and the page on limits list them: sizes as bytes or texts
             (``"64MiB"``), times as texts (``"10s"``, ``"off"``) or, as ``NAME_ms``, in milliseconds
             (0 is off), counts, words, flags and paths.
-        connect: URLs of Relink, bpmux and Reactive Streams listeners that send. The receiver
-            connects to them, for ever, and keeps the messages that they send;
-            ``bpmux://host:port?stream=TEXT`` also opens a stream, and
-            ``reactive://host:port/PUBLISHER`` ends when the publisher completes its stream.
+        connect: URLs of Relink, bpmux, Reactive Streams and MicroMsg2 listeners that send. The
+            receiver connects to them, for ever, and keeps the messages that they send;
+            ``bpmux://host:port?stream=TEXT`` also opens a stream,
+            ``reactive://host:port/PUBLISHER`` ends when the publisher completes its stream, and
+            ``micromsg://host:port/TOPIC?filter=level%3E%3DN3`` subscribes to a topic or a queue.
 
     Raises:
         UsageError: A URL or option is wrong, or not exactly one of spool and discard was given.

@@ -24,6 +24,7 @@ URLS = (
     "relink://127.0.0.1:0/orders",
     "bpmux://127.0.0.1:0",
     "reactive://127.0.0.1:0/feed",
+    "micromsg://127.0.0.1:0",
 )
 MIB = wire.MIB
 

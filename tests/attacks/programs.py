@@ -441,6 +441,81 @@ def reactive_subscriptions(it: Attack) -> None:
     )
 
 
+def _micromsg(it: Attack, number: int, extensions: bytes = b"batch-ack") -> socket.socket:
+    peer = connected(it.port, _source(number))
+    wire.micromsg_shake(peer, extensions)
+    return peer
+
+
+@attack("micromsg")
+def micromsg_slow_fragments(it: Attack) -> None:
+    """Eight addresses fill the memory with messages in fragments that never end, then drip."""
+    part = wire.micromsg_message(1, b"d", b"x" * 60_000, continued=True)
+    while it.goes_on:
+        peers = [_micromsg(it, number) for number in range(8)]
+        for peer in peers:
+            peer.settimeout(0.3)
+            with contextlib.suppress(OSError):
+                for _ in range(200):
+                    peer.sendall(part)
+        while it.goes_on and peers:
+            for peer in list(peers):
+                try:
+                    peer.send(part[:1])
+                except TimeoutError:
+                    continue
+                except OSError:
+                    peers.remove(peer)
+            time.sleep(0.5)
+
+
+@attack("micromsg")
+def micromsg_small_fragments(it: Attack) -> None:
+    """Fragments of one byte of messages that never end, over twenty connections."""
+    parts = wire.micromsg_message(1, b"d", b"x", continued=True) * 4_096
+    while it.goes_on:
+        it.flood_all([_micromsg(it, number) for number in range(20)], lambda: parts)
+
+
+@attack("micromsg")
+def micromsg_extensions(it: Attack) -> None:
+    """Handshakes with lists of a thousand extensions, each connection left at its reply."""
+    names = (b"x-%d:a=%%41%%42" % it.chance.randrange(1 << 30) for _ in count())
+    lists = [b";".join(itertools.islice(names, 1_020)) for _ in range(4)]
+    lists += [b"x" * 65_535, b";" * 65_535, b"batch-ack:" + b"a=1," * 16_000]
+    for number in count():
+        if not it.goes_on:
+            return
+        with contextlib.suppress(OSError), connected(it.port, _source(number % 8)) as peer:
+            peer.sendall(wire.micromsg_hello(optional=lists[number % len(lists)]))
+            peer.recv(1)
+
+
+@attack("micromsg")
+def micromsg_destinations(it: Attack) -> None:
+    """Messages without acknowledgements over twenty connections, each to another destination."""
+    numbers = count()
+
+    def messages() -> bytes:
+        names = (b"%d-" % number + b"d" * 240 for number in itertools.islice(numbers, 1_024))
+        return b"".join(wire.micromsg_message(1, name[:255], b"") for name in names)
+
+    while it.goes_on:
+        it.flood_all([_micromsg(it, number, b"json") for number in range(20)], messages)
+
+
+@attack("micromsg")
+def micromsg_repeats(it: Attack) -> None:
+    """Messages that were acknowledged, over twenty connections, whose answers nobody reads."""
+    message = wire.micromsg_message(1, b"d", b"")
+    peers = [_micromsg(it, number) for number in range(20)]
+    for peer in peers:
+        peer.sendall(message)
+        # Its acknowledgement: an extension frame of five bytes.
+        wire.received(peer, 5)
+    it.flood_all(peers, lambda: message * 4_096)
+
+
 def main() -> None:
     """Runs one program."""
     name, port, seconds, seed = sys.argv[1:]

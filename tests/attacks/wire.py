@@ -1,4 +1,4 @@
-"""Lumberjack, Relink and bpmux by hand, as an attacker writes them: nothing here is checked."""
+"""Each protocol by hand, as an attacker writes them: nothing here is checked."""
 
 import contextlib
 import socket
@@ -156,6 +156,45 @@ def reactive_part(element: int, length: int) -> bytes:
 def reactive_subscribe(number: int) -> bytes:
     """A subscription of the client's."""
     return bytes([3, 1]) + b"x" + varint(number) + varint(1)
+
+
+# MicroMsg2
+
+
+def micromsg_hello(required: bytes = b"", optional: bytes = b"") -> bytes:
+    """A handshake without a name."""
+    return (
+        bytes([1, 0, 0, 0])
+        + struct.pack(">H", len(required))
+        + required
+        + struct.pack(">H", len(optional))
+        + optional
+    )
+
+
+def micromsg_shake(peer: socket.socket, extensions: bytes = b"batch-ack") -> None:
+    """The three handshakes: the client's first, the receiver's, and the client's last."""
+    peer.sendall(micromsg_hello(optional=extensions))
+    received(peer, received(peer, 4)[3])
+    for _ in range(2):
+        (length,) = struct.unpack(">H", received(peer, 2))
+        received(peer, length)
+    peer.sendall(micromsg_hello(optional=extensions))
+
+
+def micromsg_message(
+    number: int,
+    destination: bytes,
+    payload: bytes,
+    *,
+    properties: bytes = b"",
+    continued: bool = False,
+) -> bytes:
+    """A message, or a fragment of one that others follow."""
+    head = bytes([8 | (16 if continued else 0)]) + struct.pack(">H", number)
+    head += bytes([len(destination)]) + destination
+    head += struct.pack(">H", len(properties)) + properties
+    return head + struct.pack(">I", len(payload)) + payload
 
 
 # TLS

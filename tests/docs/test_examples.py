@@ -206,7 +206,8 @@ def test_example(example: Example, tmp_path: Path) -> None:
 
 def run(example: Example, tmp_path: Path, port: int) -> None:
     if example.kind == "shell":
-        if "spool" in example.text and "ackline receive" not in example.text:
+        listens = re.search("^ackline (receive|serve)", example.text, re.MULTILINE)
+        if "spool" in example.text and not listens:
             with receiver(tmp_path, port):
                 run_shell(example.text, tmp_path, port)
         else:

@@ -8,7 +8,7 @@ from test_examples import ROOT
 
 ENTRIES = (ROOT / "crates/ackline/src/protocols.rs").read_text("utf-8")
 PROTOCOLS = sorted(re.findall(r"(\w+)::PROTOCOL\b", ENTRIES))
-NEWEST = "reactive"
+NEWEST = "micromsg"
 OLDEST = {
     "lumberjack": {
         "crates/NAME/src/call_error.rs",
@@ -21,15 +21,19 @@ OLDEST = {
 }
 """The parts of the oldest protocol that are elsewhere."""
 ITS_OWN = {
+    ".ci/options",
+    "python/ackline/_table.py",
     "python/ackline/cli/publish.py",
-    "python/ackline/cli/publishing.py",
+    "python/ackline/cli/send.py",
+    "python/ackline/cli/serve.py",
     "python/ackline/cli/subscribe.py",
+    "python/ackline/spark/message_columns.py",
     "python/ackline/spark/options.py",
-    "python/ackline/spark/payload.py",
     "python/ackline/spark/source.py",
+    "python/ackline/spark/where.py",
 }
-"""Files that the newest alone has, those that know Spark's option `reactive.element`, the one where
-Spark's sink chooses its writer of batches, and the list of crates that were planned."""
+"""The call `serve` that it has beside `connect` and `listen`, commands that it shares with others,
+and the files that know its options of Spark."""
 CODE = ["crates/*/src/**/*.rs", "python/ackline/**/*.py", ".ci/*"]
 APART = ("crates/bench/", "crates/model/")
 

@@ -14,6 +14,7 @@ RULES = {
     "relink": {"REQ-RELINK": 61, "R-REL": 36, "R-RELINK-V": 25},
     # R-RS-30 is about the text's page.
     "reactive": {"REQ-RS": 32, "R-RS": 29, "R-RS-V": 14},
+    "micromsg": {"REQ-MM": 36, "R-MM": 36, "R-MM-V": 16},
 }
 ROW = re.compile(r"^\|([^|]+)\|([^|]+)\|([^|]+)\|$", re.MULTILINE)
 NAMED = re.compile(r"(?:(REQ-[A-Z]+|R-[A-Z]+)-|(V))?(\d+)(?: to V?(\d+))?")

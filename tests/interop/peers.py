@@ -121,7 +121,7 @@ if __name__ == "__main__":
     # Downloads take most of the time: all peers at once.
     with ThreadPoolExecutor() as pool:
         running = [pool.submit(build, each) for each in PEERS]
-        for example in ("publish_and_subscribe", "rpc_and_streams"):
+        for example in ("publish_and_subscribe", "rpc_and_streams", "send_and_subscribe"):
             rust_example(example)
         for each in running:
             each.result()

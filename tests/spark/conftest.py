@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from harness import Receiver
+from harness import HOST, Receiver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,3 +76,10 @@ def replaced() -> Callable[[Path, Path], None]:
         shutil.copytree(copy, directory)
 
     return replace
+
+
+@pytest.fixture
+def port() -> int:
+    """Find a port that nobody listens on."""
+    with socket.create_server((HOST, 0)) as server:
+        return int(server.getsockname()[1])

@@ -46,7 +46,7 @@ def ackline_command() -> str:
 
 
 class Receiver:
-    """`ackline receive --json` on a spool: started, killed, started again on the same port."""
+    """`ackline receive --json`, or serve, on a spool: started, killed, started on the same port."""
 
     def __init__(
         self,
@@ -56,8 +56,10 @@ class Receiver:
         arguments: Sequence[str | Path] = (),
         scheme: str = "lumberjack",
         place: str = "",
+        command: str = "receive",
     ) -> None:
         self.spool = spool
+        self.command = command
         self.scheme = scheme
         self.place = place
         self.arguments = arguments
@@ -78,7 +80,15 @@ class Receiver:
         url = f"{self.scheme}://{HOST}:{self.port}{self.place}"
         self.lines = []
         self.process = subprocess.Popen(
-            [ackline_command(), "receive", url, "--spool", self.spool, "--json", *self.arguments],
+            [
+                ackline_command(),
+                self.command,
+                url,
+                "--spool",
+                self.spool,
+                "--json",
+                *self.arguments,
+            ],
             stdout=subprocess.PIPE,
             text=True,
         )

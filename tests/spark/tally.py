@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from accepting import Accepting
+
 from ackline import bpmux
-from ackline.exceptions import AcklineError, LinkClosed
+from ackline.exceptions import AcklineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Self
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Opened:
         return dict(part.split("=") for part in self.opening.split())
 
 
-class Tally:
+class Tally(Accepting):
     """Listens and reads every sink.
 
     Args:
@@ -44,12 +44,9 @@ class Tally:
         url: str = "bpmux://127.0.0.1:0",
         **options: Any,
     ) -> None:
+        super().__init__(bpmux.listen(url, **options))
         self._look = look
-        self._listener = bpmux.listen(url, **options)
-        self.url = self._listener.url
         self.sinks: list[Opened] = []
-        self.connections = 0
-        self._threads = [threading.Thread(target=self._accept)]
 
     @property
     def whole(self) -> list[Opened]:
@@ -60,30 +57,11 @@ class Tally:
         """Return the messages so far, of whole sinks or not."""
         return [json.loads(message) for opened in self.sinks for message in opened.messages]
 
-    def __enter__(self) -> Self:
-        self._threads[0].start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._listener.close()
-        for thread in self._threads:
-            thread.join(60)
-            assert not thread.is_alive()
-
-    def _accept(self) -> None:
-        for connection in self._listener:
-            self.connections += 1
-            thread = threading.Thread(target=self._serve, args=[connection])
-            self._threads.append(thread)
-            thread.start()
-
-    def _serve(self, connection: bpmux.Connection) -> None:
-        try:
-            for incoming in connection:
-                assert isinstance(incoming, bpmux.OpenedSink)
-                self._read(connection, incoming)
-        except LinkClosed:
-            return
+    def serve(self, connection: bpmux.Connection) -> None:
+        """Read every sink of the peer."""
+        for incoming in connection:
+            assert isinstance(incoming, bpmux.OpenedSink)
+            self._read(connection, incoming)
 
     def _read(self, connection: bpmux.Connection, incoming: bpmux.OpenedSink) -> None:
         opened = Opened(incoming.payload.decode())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import threading
@@ -27,12 +26,6 @@ if TYPE_CHECKING:
     Receive = Callable[..., Receiver]
 
 pytestmark = pytest.mark.timeout(240)
-
-
-@pytest.fixture
-def port() -> int:
-    with socket.create_server((HOST, 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def deliver(port: int, events: list[bytes]) -> None:

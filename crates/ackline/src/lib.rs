@@ -25,16 +25,17 @@
 #[cfg(not(any(
     feature = "bpmux",
     feature = "lumberjack",
+    feature = "micromsg",
     feature = "reactive",
     feature = "relink"
 )))]
 compile_error!(
-    "ackline needs a protocol: enable its feature bpmux, lumberjack, reactive or relink"
+    "ackline needs a protocol: enable its feature bpmux, lumberjack, micromsg, reactive or relink"
 );
 
 #[cfg(feature = "bpmux")]
 pub mod bpmux;
-#[cfg(any(feature = "bpmux", feature = "reactive"))]
+#[cfg(any(feature = "bpmux", feature = "micromsg", feature = "reactive"))]
 mod dialing;
 #[cfg(feature = "spool")]
 mod ingest;
@@ -43,6 +44,8 @@ mod landing;
 mod listening;
 #[cfg(feature = "lumberjack")]
 pub mod lumberjack;
+#[cfg(feature = "micromsg")]
+pub mod micromsg;
 #[cfg(any(feature = "reactive", feature = "relink"))]
 mod named_url;
 #[cfg(feature = "spool")]
@@ -62,7 +65,7 @@ mod receiver;
 pub mod relink;
 #[cfg(feature = "spool")]
 mod repeats;
-#[cfg(any(feature = "bpmux", feature = "reactive"))]
+#[cfg(any(feature = "bpmux", feature = "micromsg", feature = "reactive"))]
 mod watch;
 
 pub use ackline_core as core;

@@ -6,7 +6,7 @@ use ackline_link::Endpoint;
 use ackline_spool::Layouts;
 
 use crate::protocol::Protocol;
-use crate::{ReceiverOptions, bpmux, lumberjack, reactive, relink};
+use crate::{ReceiverOptions, bpmux, lumberjack, micromsg, reactive, relink};
 
 /// Every protocol that is built.
 pub(crate) const PROTOCOLS: &[Protocol] = &[
@@ -14,6 +14,7 @@ pub(crate) const PROTOCOLS: &[Protocol] = &[
     relink::PROTOCOL,
     bpmux::PROTOCOL,
     reactive::PROTOCOL,
+    micromsg::PROTOCOL,
 ];
 
 /// The URL schemes that are built.
@@ -59,11 +60,15 @@ pub fn receiver_options() -> Vec<(&'static str, Vec<OptionRow>)> {
     sections
 }
 
-/// The options of a call by its name, with their defaults: `receive`, or a protocol's such as `relink.listen`; `None` for
-/// another name.
+/// The options of a call by its name, with their defaults: `receive`, `micromsg.serve`, or a protocol's such as
+/// `relink.listen`; `None` for another name.
 pub fn options_of(call: &str) -> Option<(Uses, Box<dyn Options>)> {
     if call == "receive" {
         return Some((Uses::RECEIVE, Box::new(ReceiverOptions::default())));
+    }
+    if call == "micromsg.serve" {
+        let uses = Uses::LISTEN.or(Uses::RECEIVE);
+        return Some((uses, Box::new(micromsg::BrokerOptions::default())));
     }
     let (scheme, call) = call.split_once('.')?;
     let protocol = PROTOCOLS.iter().find(|one| one.scheme() == scheme)?;

@@ -11,6 +11,7 @@
 //! `ackline-bench project [SECONDS]` measures the projection of these events to columns instead, without a network;
 //! `ackline-bench relink decode|links [SECONDS]` how fast Relink's packets are decoded and encoded in memory, and its links;
 //! `ackline-bench bpmux connections [SECONDS]` bpmux's connections, beside yamux;
+//! `ackline-bench micromsg messages [SECONDS]` MicroMsg2's messages, beside bare TCP, its filters and its fan-out;
 //! `ackline-bench reactive streams [SECONDS]` Reactive Streams' elements, beside bare TCP;
 //! `ackline-bench lines COUNT` prints events, one on each line, for senders that take them as bytes.
 
@@ -19,6 +20,7 @@
 mod bpmux;
 mod ends;
 mod events;
+mod micromsg;
 mod project;
 mod reactive;
 mod relink;
@@ -125,6 +127,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     if arguments.next_if_eq("bpmux").is_some() {
         return bpmux::run(arguments);
+    }
+    if arguments.next_if_eq("micromsg").is_some() {
+        return micromsg::run(arguments);
     }
     if arguments.next_if_eq("reactive").is_some() {
         return reactive::run(arguments);

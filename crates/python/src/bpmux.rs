@@ -9,17 +9,25 @@ mod running;
 mod serving;
 
 use crate::pending_op::PendingOp;
-pub(crate) use connection::{BpmuxConnection, bpmux_connect, bpmux_connect_within};
-pub(crate) use halves::{BpmuxSink, BpmuxStream};
-pub(crate) use listener::BpmuxListener;
 pub(crate) use raised::{cancelled, raised};
-pub(crate) use requests::{BpmuxRequest, BpmuxResponse};
-pub(crate) use serving::BpmuxServing;
 
 use ackline::bpmux::{EntityKind, Watch};
 use pyo3::prelude::*;
 
 use crate::{errors, runtime};
+
+/// The classes and functions of this protocol.
+pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<connection::BpmuxConnection>()?;
+    module.add_class::<listener::BpmuxListener>()?;
+    module.add_class::<requests::BpmuxRequest>()?;
+    module.add_class::<requests::BpmuxResponse>()?;
+    module.add_class::<serving::BpmuxServing>()?;
+    module.add_class::<halves::BpmuxSink>()?;
+    module.add_class::<halves::BpmuxStream>()?;
+    module.add_function(wrap_pyfunction!(connection::bpmux_connect, module)?)?;
+    module.add_function(wrap_pyfunction!(connection::bpmux_connect_within, module)?)
+}
 
 const PROTOCOL: &str = "bpmux";
 

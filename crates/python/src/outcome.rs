@@ -53,11 +53,18 @@ impl<R: Send + 'static> Pending<R> {
     }
 }
 
-impl<R> Drop for Pending<R> {
-    fn drop(&mut self) {
+impl<R> Pending<R> {
+    /// Gives the operation up, if it goes on.
+    pub(crate) fn give_up(&self) {
         if let Some(task) = &self.task {
             task.abort();
         }
+    }
+}
+
+impl<R> Drop for Pending<R> {
+    fn drop(&mut self) {
+        self.give_up();
     }
 }
 

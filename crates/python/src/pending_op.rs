@@ -32,6 +32,13 @@ impl PendingOp {
             Err(raise) => Err(raise()),
         }
     }
+
+    /// Gives the operation up, if it goes on: the traceback of a cancelled wait may keep this object for a while.
+    fn give_up(&self, py: Python<'_>) -> PyResult<()> {
+        let operation = self.operation.get()?;
+        py.detach(|| operation.give_up());
+        Ok(())
+    }
 }
 
 impl PendingOp {

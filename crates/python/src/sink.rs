@@ -3,6 +3,7 @@
 
 mod bpmux;
 mod lumberjack;
+mod micromsg;
 mod reactive;
 mod relink;
 mod stall_timer;
@@ -22,6 +23,7 @@ use pyo3::types::PyDict;
 
 pub(crate) use bpmux::BpmuxRows;
 pub(crate) use lumberjack::LumberjackSink;
+pub(crate) use micromsg::MicroMsgRows;
 pub(crate) use reactive::ReactiveRows;
 pub(crate) use relink::RelinkSink;
 
@@ -44,6 +46,9 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// The longest wait between two attempts to connect: a task has its own stall.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
+/// Bytes of rows that are kept to be sent again over another connection.
+const KEPT_BYTES: usize = 64 << 20;
+
 /// How long the end of the connections may take when everything is acknowledged.
 const GOODBYE: Duration = Duration::from_secs(2);
 
@@ -57,6 +62,10 @@ enum Form {
 }
 
 impl Form {
+    const fn is_raw(&self) -> bool {
+        matches!(self, Self::Raw)
+    }
+
     fn encoder(&self, schema: &Schema) -> Result<Rows, EncodeError> {
         match self {
             Self::Json { nulls, stamp } => {
@@ -213,6 +222,40 @@ impl Source {
     /// A timer of the sink's timeout.
     fn stall_timer(&self, done: u64) -> StallTimer {
         StallTimer::new(self.timeout, Instant::now(), done)
+    }
+}
+
+/// The reason why a step of a task failed.
+enum Failed {
+    /// The connection is lost: the rows may go over another one.
+    Lost(String),
+    /// The task is over.
+    Raised(PyErr),
+}
+
+impl From<PyErr> for Failed {
+    fn from(error: PyErr) -> Self {
+        Self::Raised(error)
+    }
+}
+
+/// Returns the outcome of `step`. When its connection is lost, it is repeated after growing pauses, unless `lost` returns
+/// an error.
+fn until_done<C, T>(
+    py: Python<'_>,
+    task: &mut C,
+    step: impl Fn(&mut C) -> Result<T, Failed>,
+    lost: impl Fn(&mut C, &str) -> PyResult<()>,
+) -> PyResult<T> {
+    let mut pause = PAUSE_MIN;
+    loop {
+        match step(task) {
+            Ok(done) => return Ok(done),
+            Err(Failed::Raised(error)) => return Err(error),
+            Err(Failed::Lost(why)) => lost(task, &why)?,
+        }
+        runtime::block_on(py, Some(pause), std::future::pending::<()>())?;
+        pause = (pause * 2).min(PAUSE_MAX);
     }
 }
 

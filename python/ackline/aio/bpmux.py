@@ -52,6 +52,7 @@ from ackline.aio._bpmux_handles import (
     wait_open,
 )
 from ackline.aio._bpmux_serving import Serving
+from ackline.aio._ending import ended
 from ackline.aio._listener import AcceptingListener
 from ackline.aio._serving import serve_each
 from ackline.aio._wait import Connecting, outcome, ready
@@ -315,12 +316,7 @@ class Connection(Block, ConnectionBase):
             LinkTimeout: Something is still open or not sent; the connection goes on until then.
             LinkClosed: It has ended in another way.
         """
-        doing = self._core.shutdown(timeout)
-        await ready(doing.wait_async, None)
-        try:
-            doing.take()
-        except LinkTimeout:
-            raise late("the connection did not end", timeout) from None
+        await ended(self._core.shutdown(timeout), "the connection did not end", timeout)
 
     async def wait_ended(self, *, timeout: float | None = None) -> None:
         """Waits for the connection's end.

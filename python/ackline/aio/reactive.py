@@ -36,6 +36,7 @@ from ackline._reactive_options import ReactiveListenOptions as ListenOptions
 from ackline._reactive_sources import PublishersBase
 from ackline._table import known, signed
 from ackline.aio._block import Block
+from ackline.aio._ending import ended
 from ackline.aio._listener import AcceptingListener
 from ackline.aio._reactive_handles import Publication, SubscribeRequest, Subscription
 from ackline.aio._reactive_serving import serve_publishers
@@ -315,12 +316,7 @@ class Connection(Block, ConnectionBase):
             LinkTimeout: Elements are not sent; the connection goes on until then.
             LinkClosed: It has ended in another way.
         """
-        doing = self._core.shutdown(reason, timeout)
-        await ready(doing.wait_async, None)
-        try:
-            doing.take()
-        except LinkTimeout:
-            raise late("the connection did not end", timeout) from None
+        await ended(self._core.shutdown(reason, timeout), "the connection did not end", timeout)
 
     async def wait_ended(self, *, timeout: float | None = None) -> None:
         """Waits for the connection's end.

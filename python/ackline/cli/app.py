@@ -1,5 +1,7 @@
 """The commands and their modules."""
 
+import inspect
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -32,12 +34,18 @@ def options(
     del version  # its callback has printed the version
 
 
-app.command("receive")(receive.receive)
-app.command("send")(send.send)
-app.command("call")(call.call)
-app.command("serve")(serve.serve)
-app.command("publish")(publish.publish)
-app.command("subscribe")(subscribe.subscribe)
-app.command("decode")(decode.decode)
+def _add(name: str, command: Callable[..., None]) -> None:
+    """Adds a command; the width of the terminal, and not the docstring, breaks its lines."""
+    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+    app.command(name, help="\n\n".join(" ".join(text.split()) for text in paragraphs))(command)
+
+
+_add("receive", receive.receive)
+_add("send", send.send)
+_add("call", call.call)
+_add("serve", serve.serve)
+_add("publish", publish.publish)
+_add("subscribe", subscribe.subscribe)
+_add("decode", decode.decode)
 app.add_typer(spool.app, name="spool")
 app.add_typer(schema.app, name="schema")

@@ -15,6 +15,7 @@ import typer
 
 from ackline import bpmux
 from ackline.cli.options import check_option, options_of, with_options
+from ackline.cli.reaching import Unreached, reaching
 from ackline.cli.standard import standard_input
 from ackline.cli.terminal import print_text, text_of
 from ackline.cli.values import (
@@ -35,7 +36,6 @@ from ackline.exceptions import (
     PeerCancelled,
     ProtocolError,
     RequestClosed,
-    TransportError,
     UsageError,
 )
 
@@ -98,7 +98,7 @@ def call(
         told.failed("stopped", str(stopped), 128 + stopped.number)
     except LinkTimeout:
         told.failed("timeout", f"no response within {timeout:g} s", LATE)
-    except _Unreached as error:
+    except Unreached as error:
         told.failed("unreached", str(error), UNREACHED)
     except UsageError as error:
         fail(as_written(error, options), USAGE)
@@ -125,7 +125,8 @@ def _options(timeout: float, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _answer(url: str, asked: bytes, options: dict[str, Any], until: float) -> bytes:
-    connection = _connected(url, options, until)
+    with reaching(until):
+        connection = bpmux.connect(url, **options)
     try:
         return connection.call(asked, timeout=max(until - time.monotonic(), LEAST))
     except UsageError as error:
@@ -137,19 +138,6 @@ def _answer(url: str, asked: bytes, options: dict[str, Any], until: float) -> by
         with suppress(AcklineError):
             connection.shutdown(timeout=_GOODBYE)
         connection.abort()
-
-
-def _connected(url: str, options: dict[str, Any], until: float) -> bpmux.Connection:
-    try:
-        return bpmux.connect(url, **options)
-    except TransportError as error:
-        if time.monotonic() >= until:
-            raise LinkTimeout(str(error)) from None
-        raise _Unreached(str(error)) from None
-
-
-class _Unreached(AcklineError):  # noqa: N818 (an outcome)
-    """No peer could be reached."""
 
 
 class _Stopped(BaseException):

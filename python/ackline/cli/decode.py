@@ -16,7 +16,7 @@ from ackline import _core
 from ackline.cli.show import Json
 from ackline.cli.standard import standard_input
 from ackline.cli.terminal import escaped, say
-from ackline.cli.values import FAILED, USAGE, as_written, fail, size, with_dashes
+from ackline.cli.values import FAILED, USAGE, as_written, check_word, fail, size, with_dashes
 from ackline.exceptions import ProtocolError, UsageError
 
 __all__ = ["decode"]
@@ -34,6 +34,8 @@ _NO_TEXT = ("Cc", "Cn", "Co", "Cs")
 """Categories that no text has: control characters, and code points that are no characters."""
 _CONTROLS = "\t\n\r\x1b"
 """Control characters that a text may have all the same."""
+_UNITS = ("handshake", "frame")
+"""The parts of a connection of MicroMsg2 that a capture may have alone."""
 _LISTED = 8
 """Values of one list in the table."""
 _Frame = tuple[int, str, bytes, dict[str, Any], list[tuple[int, str]]]
@@ -41,7 +43,7 @@ _Frame = tuple[int, str, bytes, dict[str, Any], list[tuple[int, str]]]
 
 def decode(  # noqa: PLR0913, PLR0917 (an argument for each option)
     file: Annotated[str, typer.Argument(metavar="FILE|-", help="The capture; - reads stdin.")],
-    protocol: Annotated[str, typer.Option(help="bpmux, lumberjack, reactive or relink.")],
+    protocol: Annotated[str, typer.Option(help="bpmux, lumberjack, micromsg, reactive or relink.")],
     sender: Annotated[
         str | None,
         typer.Option(
@@ -59,6 +61,14 @@ def decode(  # noqa: PLR0913, PLR0917 (an argument for each option)
     listener_channel_id_size: Annotated[
         int | None,
         typer.Option(min=0, max=255, help="Relink: bytes of an id of the listener's channels."),
+    ] = None,
+    unit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="|".join(_UNITS),
+            help="MicroMsg2: the capture has these alone, such as the frames of a connection whose "
+            "handshakes are missing. [default: a sender's handshakes, then its frames]",
+        ),
     ] = None,
     max_frame_bytes: Annotated[
         str, typer.Option(help="Most bytes of a frame's payload, and of an inflated envelope.")
@@ -78,8 +88,10 @@ def decode(  # noqa: PLR0913, PLR0917 (an argument for each option)
         "handshake": handshake or None,
         "connector_channel_id_size": connector_channel_id_size,
         "listener_channel_id_size": listener_channel_id_size,
+        "unit": unit,
     }
-    options = {name: value for name, value in given.items() if value is not None}
+    _check_unit(unit, protocol)
+    options: dict[str, int | str] = {k: value for k, value in given.items() if value is not None}
     options["max_frame_bytes"] = size(max_frame_bytes, "--max-frame-bytes")
     try:
         inspector = _core.Inspector(protocol, sender, options)
@@ -90,7 +102,14 @@ def decode(  # noqa: PLR0913, PLR0917 (an argument for each option)
         sys.exit(FAILED)
 
 
-def _refused(error: UsageError, protocol: str, options: dict[str, int]) -> str:
+def _check_unit(unit: str | None, protocol: str) -> None:
+    if unit is not None:
+        if protocol != "micromsg":
+            fail("--unit is an option of MicroMsg2", USAGE)
+        check_word("--unit", unit, _UNITS)
+
+
+def _refused(error: UsageError, protocol: str, options: dict[str, int | str]) -> str:
     """Returns the error of the command line, with the names of its options."""
     if error.code != "unknown_option":
         return as_written(error, inspect.signature(decode).parameters)

@@ -1,4 +1,4 @@
-"""The output of `ackline subscribe`: elements, as fast as their reader takes them."""
+"""The output of `ackline subscribe`: elements and messages, as fast as their reader takes them."""
 
 import base64
 import errno
@@ -9,14 +9,24 @@ import signal
 import stat
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from types import FrameType
+from typing import Any
 
 from ackline.cli.elements import Element
 from ackline.cli.standard import unwritable
 from ackline.cli.terminal import escaped, lines_escaped
-from ackline.cli.values import USAGE, fail
+from ackline.cli.values import USAGE, check_word, fail
 
-__all__ = ["FORMATS", "LOOK", "ElementOutput", "ReaderLeft", "Signals", "Stopped"]
+__all__ = [
+    "FORMATS",
+    "LOOK",
+    "ElementOutput",
+    "ReaderLeft",
+    "Signals",
+    "Stopped",
+    "SubscribeArguments",
+]
 
 FORMATS = ("lines", "raw", "base64", "json")
 """The forms of an element."""
@@ -24,6 +34,31 @@ LOOK = 0.2
 """Seconds between two checks for a signal, and for a reader that has left."""
 _OUT = 1
 """The descriptor of standard output."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribeArguments:
+    """The arguments of `ackline subscribe` that every protocol has.
+
+    Attributes:
+        url: The publisher, topic or queue.
+        count: Elements or messages after which the command ends; None is all.
+        timeout: Seconds for the connection and the peer's acceptance.
+        form: The form of an element or message; None is the default.
+        options: The options of the protocol's table that the command line gives.
+    """
+
+    url: str
+    count: int | None
+    timeout: float
+    form: str | None
+    options: dict[str, Any]
+
+    def checked_form(self) -> str | None:
+        """Returns the form; ends the command if there is no such form."""
+        if self.form is not None:
+            check_word("--format", self.form, FORMATS)
+        return self.form
 
 
 class ReaderLeft(Exception):  # noqa: N818 (an outcome)
@@ -109,6 +144,10 @@ class ElementOutput:
         else:
             end = b"\n" if self._form == "lines" else b""
             self._put((one + end for one in elements), signals)
+
+    def write_lines(self, lines: Iterable[bytes], signals: Signals) -> None:
+        """Writes lines as they are; each has its line feed and is fit for a terminal."""
+        self._put(lines, signals)
 
     def write_packed(self, elements: bytes, size: int, signals: Signals) -> None:
         """Writes elements of this size that stand one behind the other."""

@@ -1,11 +1,12 @@
 """Options of `ackline receive` that have an effect only together with another option."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import typer
 
 from ackline import _core
+from ackline._table import nearest
 from ackline.cli.options import receiver_options
 from ackline.cli.values import USAGE, fail, option_of
 
@@ -15,7 +16,9 @@ __all__ = [
     "RELINK",
     "Given",
     "check_needs",
+    "check_protocol",
     "of_command_line",
+    "one_of",
     "scheme_of",
 ]
 
@@ -38,7 +41,11 @@ _LISTEN = (
     "first_byte_timeout",
 )
 _SPOOL = _of("Spool")
-RELINK = tuple(name for name in _of(PROTOCOLS["relink"]) if name not in _RELINK_LISTEN)
+RELINK = tuple(
+    option.name
+    for option in _OPTIONS
+    if PROTOCOLS["relink"] in option.sections and option.name not in _RELINK_LISTEN
+)
 """Options of Relink, at both ends of a link."""
 
 
@@ -131,6 +138,42 @@ def _of_protocols(given: Given) -> Iterator[tuple[Sequence[str], str]]:
         if speaks.isdisjoint(schemes):
             called = " and ".join(PROTOCOLS[scheme] for scheme in schemes)
             yield names, f"is an option of {called}, and no URL is of it"
+
+
+def one_of(url: str, schemes: Sequence[str], others: Mapping[str, str] | None = None) -> str:
+    """Returns the protocol of a URL; ends the command if it is none of its protocols.
+
+    Args:
+        url: The URL.
+        schemes: The protocols of the command.
+        others: For other protocols, the command to use instead.
+    """
+    place, scheme = url.partition("?")[0], scheme_of(url)
+    forms = " or ".join(f"{one}://host:port" for one in schemes)
+    if "://" not in url:
+        fail(f"{place!r} is not a URL: write {forms}", USAGE)
+    if scheme not in PROTOCOLS:
+        hint = nearest(scheme, schemes)
+        fail(f"{place}: there is no protocol {scheme!r} here{hint}: write {forms}", USAGE)
+    if scheme not in schemes:
+        instead = (others or {}).get(scheme)
+        hint = f"use `ackline {instead}`" if instead else f"write {forms}"
+        fail(f"{place}: {PROTOCOLS[scheme]} is no protocol of this command: {hint}", USAGE)
+    return scheme
+
+
+def check_protocol(named: Collection[str], scheme: str, of: Mapping[str, Collection[str]]) -> None:
+    """Ends the command at the first option that the protocol of its URL does not have.
+
+    Args:
+        named: The options that the command line names, with underscores.
+        scheme: The protocol.
+        of: For each option that not every protocol has, the protocols that have it.
+    """
+    for name, schemes in of.items():
+        if name in named and scheme not in schemes:
+            called = " and ".join(PROTOCOLS[one] for one in schemes)
+            fail(f"{option_of(name)} is an option of {called}", USAGE)
 
 
 def scheme_of(url: str) -> str:

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import typer
@@ -10,7 +10,15 @@ import typer
 from ackline import _core, _values
 from ackline._table import value_of
 
-__all__ = ["Option", "check_option", "options_of", "receiver_options", "values_of", "with_options"]
+__all__ = [
+    "Option",
+    "check_option",
+    "options_of",
+    "receiver_options",
+    "together",
+    "values_of",
+    "with_options",
+]
 
 _METAVARS = {
     "count": "INTEGER",
@@ -45,8 +53,13 @@ class Option:
     sections: tuple[str, ...]
 
 
-def options_of(what: str) -> list[Option]:
-    """The options of ``receive``, or of a protocol's call such as ``relink.listen``."""
+def options_of(what: str, *, but: Collection[str] = ()) -> list[Option]:
+    """The options of ``receive``, or of a protocol's call such as ``relink.listen``.
+
+    Args:
+        what: The call.
+        but: Names of options that are left out.
+    """
     found: dict[str, dict[str, Any]] = {}
     sections: dict[str, list[str]] = {}
     for row in _core.option_table(what):
@@ -63,12 +76,46 @@ def options_of(what: str) -> list[Option]:
             tuple(sections[name]),
         )
         for name, row in found.items()
+        if name not in but
     ]
 
 
 def receiver_options() -> list[Option]:
     """The options of `ackline receive`."""
     return options_of("receive")
+
+
+def together(tables: Mapping[str, Iterable[Option]]) -> list[Option]:
+    """Merges the options of a command that several protocols have.
+
+    Args:
+        tables: The options of each protocol, by the protocol's name in texts.
+
+    Returns:
+        Each option once. Its sections are the protocols that have it. A help or default that is
+        not the same for all of them names the protocol.
+    """
+    found: dict[str, dict[str, Option]] = {}
+    for title, options in tables.items():
+        for option in options:
+            found.setdefault(option.name, {})[title] = option
+    merged = []
+    for of in found.values():
+        first = next(iter(of.values()))
+        helps = {title: option.help for title, option in of.items()}
+        defaults = {title: option.default for title, option in of.items()}
+        if any(option.words != first.words for option in of.values()):
+            first = replace(first, kind="text", words=())
+        default, text = _merged(defaults, "; "), _merged(helps, " ")
+        merged.append(replace(first, default=default, help=text, sections=tuple(of)))
+    return merged
+
+
+def _merged(texts: dict[str, str], between: str) -> str:
+    """Returns a text that is the same for all protocols, or each protocol's behind its name."""
+    if len(set(texts.values())) == 1:
+        return next(iter(texts.values()))
+    return between.join(f"{title}: {text}" for title, text in texts.items())
 
 
 def with_options(

@@ -7,14 +7,17 @@ import os
 import stat
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ackline.cli.elements import Element
+from ackline.cli.output import JsonOutput, Output, TextOutput
 from ackline.cli.standard import standard_input
 from ackline.cli.values import USAGE, fail
 from ackline.exceptions import AcklineError
 
-__all__ = ["FORMATS", "STANDARD_INPUT", "Batch", "Source", "SourceFailed"]
+__all__ = ["FORMATS", "STANDARD_INPUT", "Batch", "PublishArguments", "Source", "SourceFailed"]
 
 FORMATS = ("lines", "raw", "base64")
 """The forms of elements in a file."""
@@ -22,6 +25,10 @@ STANDARD_INPUT = "-"
 """The file that stands for standard input."""
 _CHUNK = 64 << 10
 """Bytes that are read at once, and of an element of raw bytes, at most."""
+_JSON_BYTES = 6
+"""Bytes of JSON that stand for one of a payload, at most: an escape such as `\\u0000`."""
+_JSON_OTHERS = 1 << 20
+"""Bytes of a line of JSON beside its payload, at most."""
 _NPY = b"\x93NUMPY"
 """The beginning of a NumPy file."""
 _NPY_SHORT = 2
@@ -29,6 +36,31 @@ _NPY_SHORT = 2
 
 Batch = list[bytes] | bytes
 """Elements; of a fixed size, they stand one behind the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishArguments:
+    """The arguments of `ackline publish` that every protocol has.
+
+    Attributes:
+        url: The peer.
+        file: The source.
+        form: The form of the elements or messages in the source.
+        timeout: Seconds for the connection and the peer's answers.
+        as_json: Whether JSON lines go to standard output.
+        options: The options of the protocol's tables that the command line gives.
+    """
+
+    url: str
+    file: str
+    form: str
+    timeout: float
+    as_json: bool
+    options: dict[str, Any]
+
+    def output(self) -> Output:
+        """Returns the output of the command's events."""
+        return JsonOutput() if self.as_json else TextOutput()
 
 
 class SourceFailed(AcklineError):  # noqa: N818 (a state, no error)
@@ -40,20 +72,20 @@ class Source:
 
     Args:
         file: Its path, or `STANDARD_INPUT`.
-        form: One of `FORMATS`; it does not apply to elements of a described type.
+        form: One of `FORMATS`, or json, whose lines are handed over as they are; it does not apply
+            to elements of a described type.
         shape: The type of elements of a fixed size.
-        limit: Bytes of an element, at most.
+        limit: Bytes of an element, at most, and the option that changes it.
     """
 
-    def __init__(self, file: str, form: str, shape: Element | None, limit: int) -> None:
+    def __init__(self, file: str, form: str, shape: Element | None, limit: tuple[int, str]) -> None:
         self.is_standard_input = file == STANDARD_INPUT
-        self._name = "standard input" if self.is_standard_input else file
+        self.name = "standard input" if self.is_standard_input else file
         self._path = Path(file)
         self._form = form
         self._shape = shape
-        self._limit = limit
-        # Four characters stand for three bytes; a line may end with a carriage return.
-        self._longest = (limit + 2) // 3 * 4 + 1 if form == "base64" else limit
+        self._limit, self._cure = limit
+        self._longest = _longest_line(form, self._limit)
         self._begin = 0
         if self.is_standard_input:
             self._input = standard_input().fileno()
@@ -76,7 +108,7 @@ class Source:
         try:
             descriptor = self._input if self.is_standard_input else os.open(self._path, os.O_RDONLY)
         except OSError as error:
-            raise SourceFailed(f"{self._name}: {error.strerror}") from None
+            raise SourceFailed(f"{self.name}: {error.strerror}") from None
         try:
             if not self.is_standard_input:
                 os.lseek(descriptor, self._begin, os.SEEK_SET)
@@ -85,7 +117,7 @@ class Source:
                 async for batch in batches:
                     yield batch
         except OSError as error:
-            raise SourceFailed(f"{self._name}: {error.strerror}") from None
+            raise SourceFailed(f"{self.name}: {error.strerror}") from None
         finally:
             if not self.is_standard_input:
                 os.close(descriptor)
@@ -130,7 +162,7 @@ class Source:
         for at, line in enumerate(lines, number):
             if len(line) > self._longest:
                 raise self._too_long(at)
-        if self._form == "lines":
+        if self._form != "base64":
             return lines
         elements = []
         for at, line in enumerate(lines, number):
@@ -138,32 +170,42 @@ class Source:
                 element = binascii.a2b_base64(line.strip(), strict_mode=True)
             except binascii.Error as error:
                 why = str(error).lower()
-                raise SourceFailed(f"{self._name}, line {at}: not base64: {why}") from None
+                raise SourceFailed(f"{self.name}, line {at}: not base64: {why}") from None
             if len(element) > self._limit:
                 raise self._too_long(at)
             elements.append(element)
         return elements
 
     def _too_long(self, number: int) -> SourceFailed:
-        cure = "--max-element-bytes changes it"
-        return SourceFailed(
-            f"{self._name}, line {number}: longer than the limit of {self._limit} bytes; {cure}"
-        )
+        limit = f"longer than the limit of {self._limit} bytes"
+        return SourceFailed(f"{self.name}, line {number}: {limit}; {self._cure} changes it")
 
     def _cut(self, rest: int, size: int) -> str:
-        return f"{self._name}: {rest} bytes at the end are no whole element of {size} bytes"
+        return f"{self.name}: {rest} bytes at the end are no whole element of {size} bytes"
 
     def _check(self, shape: Element) -> None:
         """Ends the command if a file has no elements of this type."""
         try:
             with self._path.open("rb") as file:
-                if self._name.endswith(".npy"):
-                    self._begin = _numpy_begin(file.read(_CHUNK), self._name, shape)
+                if self.name.endswith(".npy"):
+                    self._begin = _numpy_begin(file.read(_CHUNK), self.name, shape)
                 size = os.fstat(file.fileno()).st_size - self._begin
         except OSError as error:
-            fail(f"{self._name}: {error.strerror}", USAGE)
+            fail(f"{self.name}: {error.strerror}", USAGE)
         if rest := size % shape.size:
             fail(self._cut(rest, shape.size), USAGE)
+
+
+def _longest_line(form: str, limit: int) -> int:
+    """Returns the bytes of the longest line of an element with this limit."""
+    match form:
+        case "base64":
+            # Four characters stand for three bytes; a line may end with a carriage return.
+            return (limit + 2) // 3 * 4 + 1
+        case "json":
+            return limit * _JSON_BYTES + _JSON_OTHERS
+        case _:
+            return limit
 
 
 def _numpy_begin(head: bytes, name: str, shape: Element) -> int:

@@ -79,8 +79,8 @@ _Urls = Annotated[
         help="Where to listen: lumberjack://127.0.0.1:5044, lumberjack+tls://…, "
         "relink://127.0.0.1:5100/NAME (without NAME: the endpoint without one), "
         "bpmux://127.0.0.1:5200, reactive://127.0.0.1:5210/PUBLISHER (each client that connects is "
-        "subscribed to); port 0 is allowed. Options of the protocol may stand in the query: "
-        "?ping_after=5s."
+        "subscribed to), micromsg://127.0.0.1:8334 (messages to any destination); port 0 is "
+        "allowed. Options of the protocol may stand in the query: ?ping_after=5s."
     ),
 ]
 _Connect = Annotated[
@@ -88,8 +88,9 @@ _Connect = Annotated[
     typer.Option(
         help="A sender to connect to, for ever, and to receive from: "
         "relink://host:port/NAME, bpmux://host:port (?stream=TEXT opens a stream there), "
-        "reactive://host:port/PUBLISHER (until the publisher completes the stream); "
-        "may be repeated."
+        "reactive://host:port/PUBLISHER (until the publisher completes the stream), "
+        "micromsg://host:port/TOPIC?filter=level%3E%3DN3 (a topic or a queue of a broker, with a "
+        "filter or without); may be repeated."
     ),
 ]
 _Spool = Annotated[str | None, typer.Option(help="Directory to keep events in.")]

@@ -15,10 +15,11 @@ import typer
 from ackline._core import MAX_JSON_BYTES
 from ackline.cli.bar import Bar
 from ackline.cli.lines import SHOWN, Lines, Pipe
-from ackline.cli.needs import PROTOCOLS, RELINK, of_command_line, scheme_of
+from ackline.cli.needs import RELINK, check_protocol, of_command_line, one_of
 from ackline.cli.options import options_of, values_of, with_options
 from ackline.cli.send_bpmux import BpmuxSending
 from ackline.cli.send_lumberjack import LumberjackSending
+from ackline.cli.send_micromsg import MicromsgSending
 from ackline.cli.send_relink import RelinkSending, Target, target_of
 from ackline.cli.standard import standard_input
 from ackline.cli.values import (
@@ -40,27 +41,28 @@ _BACKOFF = 60.0
 """Seconds of --backoff-max if it is off."""
 _OF_TLS = ("ca", "crl", "cert", "key", "server_name", "token_file")
 _OF_ALL = ("batch_events", "batch_bytes", *_OF_TLS)
+_OF_LUMBERJACK = (
+    "version",
+    "buffer_events",
+    "buffer_bytes",
+    "max_in_flight_events",
+    "max_in_flight_bytes",
+    "slow_start",
+    "cumulative",
+    "accept_count_acks",
+    "read_timeout",
+    "progress_timeout",
+    "backoff_min",
+    "ttl",
+    "compression",
+)
 _OF = {
-    ("relink",): ("channel", "state"),
-    ("lumberjack", "bpmux"): ("max_in_flight",),
-    ("lumberjack",): (
-        "version",
-        "buffer_events",
-        "buffer_bytes",
-        "max_in_flight_events",
-        "max_in_flight_bytes",
-        "slow_start",
-        "cumulative",
-        "accept_count_acks",
-        "read_timeout",
-        "progress_timeout",
-        "backoff_min",
-        "ttl",
-        "compression",
-    ),
-}
-"""Options that not every protocol has, by the protocols that have them."""
-_SCHEMES = ("lumberjack", "relink", "bpmux")
+    "channel": ("relink",),
+    "state": ("relink",),
+    "max_in_flight": ("lumberjack", "bpmux"),
+} | dict.fromkeys(_OF_LUMBERJACK, ("lumberjack",))
+"""The protocols of each option that not every protocol has."""
+_SCHEMES = ("lumberjack", "relink", "bpmux", "micromsg")
 """The protocols that events are sent by."""
 _RANGES = 20
 """Runs of lines that are named; the rest is counted."""
@@ -81,14 +83,15 @@ _Url = Annotated[
     str,
     typer.Argument(
         help="The receivers: lumberjack://127.0.0.1:5044, also +tls; several URLs, or hosts of "
-        "one URL, with commas. Or relink://127.0.0.1:5100/NAME, or bpmux://127.0.0.1:5200."
+        "one URL, with commas. Or relink://127.0.0.1:5100/NAME, bpmux://127.0.0.1:5200, or "
+        "micromsg://127.0.0.1:8334/DESTINATION, the name of a topic or a queue."
     ),
 ]
 _File = Annotated[
     str,
     typer.Argument(
-        help="A file of JSON lines (for Relink and bpmux of any lines), or - for standard "
-        "input; its lines wait up to a second for further ones to be sent with."
+        help="A file of lines, of JSON for Lumberjack, or - for standard input; its lines wait up "
+        "to a second for further ones to be sent with."
     ),
 ]
 _Channel = Annotated[
@@ -134,19 +137,20 @@ def send(
     A line ends with a newline alone: white space around an event, also a carriage return, is no
     part of its JSON. For Relink each line is a message, unchanged, and counts as acknowledged when
     it is consumed. For bpmux each line is a message too; each window has a sink, which is closed
-    with the window's count, and the acknowledgement of this close acknowledges the window.
+    with the window's count, and the acknowledgement of this close acknowledges the window. For
+    MicroMsg2 each line is a message to the destination of the URL, without properties.
 
     Ends with 0 when all are acknowledged, 1 when some are not (with their number), 2 for a wrong
     command line, 130 and 143 after SIGINT and SIGTERM; the numbers are printed then too.
     """
-    _check_options(context, url)
+    scheme = one_of(url, _SCHEMES, {"reactive": "publish"})
+    check_protocol(of_command_line(context), scheme, _OF)
     limit = size(max_json_bytes, "--max-json-bytes")
     if not 1 <= limit <= MAX_JSON_BYTES:
         fail(f"--max-json-bytes is {limit}; it is from 1 to {MAX_JSON_BYTES}", USAGE)
     if file != "-" and not Path(file).is_file():
         fail(f"{file} is not a file", USAGE)
     options = _options(given)
-    scheme = scheme_of(url)
     target = target_of(url, channel) if scheme == "relink" else None
     if target is not None and state is not None:
         _check_state(target, file)
@@ -158,14 +162,8 @@ def send(
     try:
         with source as opened, Bar(file) as bar:
             lines = Lines(opened, "standard input" if pipe else file, limit)
-            lines.is_json = scheme not in {"relink", "bpmux"}
-            sending: _AnySending
-            if target is not None:
-                sending = _relink(lines, target, options, timeout)
-            elif scheme == "bpmux":
-                sending = _bpmux(lines, url, options, timeout)
-            else:
-                sending = LumberjackSending(lines, url, options, timeout)
+            lines.is_json = scheme == "lumberjack"
+            sending = _sending(lines, target or url, scheme, options, timeout)
             reason = _move(sending, bar)
             if isinstance(reason, AcklineError) and pipe is None:
                 # A pipe may have no end: its unread lines are not counted.
@@ -175,6 +173,20 @@ def send(
         fail(as_written(error, options), USAGE)
     seconds = time.monotonic() - begin
     _end(lines, sending, seconds, reason, as_json=as_json)
+
+
+def _sending(
+    lines: Lines, to: str | Target, scheme: str, options: dict[str, Any], timeout: float
+) -> "_AnySending":
+    """Returns the sending of a protocol, with the options that apply to it."""
+    if isinstance(to, Target):
+        return _relink(lines, to, options, timeout)
+    match scheme:
+        case "bpmux":
+            return BpmuxSending(lines, to, _kept(options, "max_in_flight"), timeout)
+        case "micromsg":
+            return MicromsgSending(lines, to, _kept(options), timeout)
+    return LumberjackSending(lines, to, options, timeout)
 
 
 with_options(send, _TABLE, but=_NOT_OPTIONS, defaults=_BUFFER)
@@ -197,19 +209,6 @@ def _options(given: dict[str, str | bool | None]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None or name in _OFF}
 
 
-def _check_options(context: typer.Context, url: str) -> None:
-    """Refuses a protocol without sending, and options that the URL's protocol does not have."""
-    named, scheme = of_command_line(context), scheme_of(url)
-    if scheme in PROTOCOLS and scheme not in _SCHEMES:
-        fail(f"{PROTOCOLS[scheme]} is no protocol of this command: use `ackline publish`", USAGE)
-    for schemes, names in _OF.items():
-        for name in names:
-            # A URL without a known protocol is refused elsewhere, with its own error.
-            if scheme in PROTOCOLS and scheme not in schemes and name in named:
-                called = " and ".join(PROTOCOLS[one] for one in schemes)
-                fail(f"{option_of(name)} is an option of {called}", USAGE)
-
-
 def _check_state(target: Target, file: str) -> None:
     """Refuses a state that the sending cannot resume from."""
     if file == "-":
@@ -227,11 +226,10 @@ def _relink(
     return RelinkSending(lines, target, kept, timeout)
 
 
-def _bpmux(lines: Lines, url: str, options: dict[str, Any], timeout: float) -> BpmuxSending:
-    """Returns the sending of messages on sinks, with the options that apply to it."""
-    kept = {name: options[name] for name in (*_OF_ALL, "max_in_flight") if name in options}
-    kept["backoff_max"] = options["backoff_max"] or _BACKOFF
-    return BpmuxSending(lines, url, kept, timeout)
+def _kept(options: dict[str, Any], *others: str) -> dict[str, Any]:
+    """Returns the options that apply to a protocol: those of all, and these others."""
+    kept = {name: options[name] for name in (*_OF_ALL, *others) if name in options}
+    return kept | {"backoff_max": options["backoff_max"] or _BACKOFF}
 
 
 class _AnySending(Protocol):

@@ -2,13 +2,14 @@
 
 import re
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import NoReturn
 
 import typer
 
 from ackline import _values
+from ackline._table import nearest
 from ackline.cli.terminal import say
 from ackline.exceptions import LinkLost, LinkTimeout, ProtocolError, UsageError
 
@@ -22,6 +23,7 @@ __all__ = [
     "USAGE",
     "as_written",
     "check_timeout",
+    "check_word",
     "fail",
     "instant",
     "milliseconds",
@@ -79,6 +81,13 @@ def check_timeout(timeout: float) -> None:
     if not timeout <= _LONGEST_TIMEOUT:
         most = f"it is in seconds, from 0 to {_LONGEST_TIMEOUT:g}"
         fail(f"--timeout is {timeout:g}; {most}", USAGE)
+
+
+def check_word(option: str, text: str, words: Sequence[str]) -> None:
+    """Refuses a text that is none of the words of an option."""
+    if text not in words:
+        these = f"{', '.join(words[:-1])} or {words[-1]}"
+        fail(f"{option} is {these}, not {text!r}{nearest(text, words)}", USAGE)
 
 
 def option_of(name: str) -> str:

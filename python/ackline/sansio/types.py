@@ -34,6 +34,19 @@ __all__ = [
     "LumberjackWindowRecords",
     "LumberjackWriterEvent",
     "LumberjackWriterOptions",
+    "MicromsgAcknowledged",
+    "MicromsgClientEvent",
+    "MicromsgClientOptions",
+    "MicromsgCommand",
+    "MicromsgCommandProperties",
+    "MicromsgConnected",
+    "MicromsgError",
+    "MicromsgExtension",
+    "MicromsgMessage",
+    "MicromsgServerEvent",
+    "MicromsgServerOptions",
+    "MicromsgSubscribe",
+    "MicromsgUnsubscribe",
     "ReactiveCancel",
     "ReactiveClientEvent",
     "ReactiveClientOptions",
@@ -316,6 +329,147 @@ class LumberjackWriterOptions(TypedDict):
     compression: NotRequired[int | bool | None]
     sequence: NotRequired[Literal["per_window", "cumulative"]]
     next_sequence_number: NotRequired[int | None]
+
+
+class MicromsgConnected(TypedDict):
+    """The event ``connected`` of micromsg."""
+
+    event: Literal["connected"]
+    major_version: int
+    minor_version: int
+    identity: str
+    extensions: list[str]
+
+
+class MicromsgMessage(TypedDict):
+    """The event ``message`` of micromsg."""
+
+    event: Literal["message"]
+    sequence_number: int
+    destination: str
+    properties: str
+    payload: bytes
+    dotnet_type: NotRequired[str]
+
+
+class MicromsgAcknowledged(TypedDict):
+    """The event ``acknowledged`` of micromsg."""
+
+    event: Literal["acknowledged"]
+    through: int
+
+
+class MicromsgCommandProperties(TypedDict):
+    """One of these values."""
+
+    name: str
+    value: str
+
+
+class MicromsgCommand(TypedDict):
+    """The event ``command`` of micromsg."""
+
+    event: Literal["command"]
+    name: str
+    properties: list[MicromsgCommandProperties]
+
+
+class MicromsgExtension(TypedDict):
+    """The event ``extension`` of micromsg."""
+
+    event: Literal["extension"]
+    name: str
+    payload: bytes
+
+
+class MicromsgSubscribe(TypedDict):
+    """The event ``subscribe`` of micromsg."""
+
+    event: Literal["subscribe"]
+    topic: str
+    filter: NotRequired[str]
+
+
+class MicromsgUnsubscribe(TypedDict):
+    """The event ``unsubscribe`` of micromsg."""
+
+    event: Literal["unsubscribe"]
+    topic: str
+
+
+class MicromsgError(TypedDict):
+    """The event ``error`` of micromsg."""
+
+    event: Literal["error"]
+    message: str
+
+
+MicromsgClientEvent: TypeAlias = (
+    MicromsgConnected
+    | MicromsgMessage
+    | MicromsgAcknowledged
+    | MicromsgCommand
+    | MicromsgExtension
+    | MicromsgSubscribe
+    | MicromsgUnsubscribe
+    | MicromsgError
+)
+"""An event of micromsg's client."""
+
+
+class MicromsgClientOptions(TypedDict):
+    """The options of micromsg's client."""
+
+    ack_policy: NotRequired[Literal["manual", "auto"]]
+    ack_timer_ms: NotRequired[int | None]
+    fragment_size: NotRequired[int]
+    handshake_timeout_ms: NotRequired[int | None]
+    message_receive_timeout_ms: NotRequired[int | None]
+    max_payload_bytes: NotRequired[int]
+    max_message_bytes: NotRequired[int]
+    max_names: NotRequired[int]
+    start: NotRequired[Literal["handshake", "established"]]
+    identity: NotRequired[str]
+    required_extensions: NotRequired[str]
+    optional_extensions: NotRequired[str]
+    supported: NotRequired[list[str]]
+    extensions: NotRequired[str]
+    next_send_sequence_number: NotRequired[int]
+    next_receive_sequence_number: NotRequired[int]
+
+
+MicromsgServerEvent: TypeAlias = (
+    MicromsgConnected
+    | MicromsgMessage
+    | MicromsgAcknowledged
+    | MicromsgCommand
+    | MicromsgExtension
+    | MicromsgSubscribe
+    | MicromsgUnsubscribe
+    | MicromsgError
+)
+"""An event of micromsg's server."""
+
+
+class MicromsgServerOptions(TypedDict):
+    """The options of micromsg's server."""
+
+    ack_policy: NotRequired[Literal["manual", "auto"]]
+    ack_timer_ms: NotRequired[int | None]
+    fragment_size: NotRequired[int]
+    handshake_timeout_ms: NotRequired[int | None]
+    message_receive_timeout_ms: NotRequired[int | None]
+    max_payload_bytes: NotRequired[int]
+    max_message_bytes: NotRequired[int]
+    max_names: NotRequired[int]
+    start: NotRequired[Literal["handshake", "established"]]
+    identity: NotRequired[str]
+    required_extensions: NotRequired[str]
+    optional_extensions: NotRequired[str]
+    supported: NotRequired[list[str]]
+    extensions: NotRequired[str]
+    next_send_sequence_number: NotRequired[int]
+    next_receive_sequence_number: NotRequired[int]
 
 
 class ReactiveConnected(TypedDict):

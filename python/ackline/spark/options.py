@@ -14,6 +14,7 @@ from ackline.spark.payload import OPTIONS as PAYLOAD_OPTIONS
 from ackline.spark.payload import PayloadOptions, payload_options
 from ackline.spark.times import microseconds
 from ackline.spark.values import count, flag, listed, size, unknown
+from ackline.spark.where import checked_filter, filter_of, is_of_micromsg, subscribed
 from ackline.spool import LEAST_MEMORY, MEMORY
 
 if TYPE_CHECKING:
@@ -363,7 +364,8 @@ def _listen(
 ) -> ListenOptions | None:
     urls, connect = (tuple(listed(options.get(name, ""))) for name in _PLACES)
     receiver = [name for name in options if name.startswith(_RECEIVER)]
-    chosen = [name for name in ("ack", "budget", "memory", *receiver) if name in options]
+    of_receiver = ("ack", "budget", "memory", *_FILTERS, *receiver)
+    chosen = [name for name in of_receiver if name in options]
     given = [name for name in _PLACES if name in options]
     if not urls and not connect:
         if given:
@@ -385,7 +387,29 @@ def _listen(
         raise UsageError(
             f"{given[0]} fills table events: read the quarantine with a query of its own"
         )
+    connect = _filtered(options, urls, connect)
     return ListenOptions(urls, tuple(_receiver_options(options, consumer).items()), connect)
+
+
+def _filtered(
+    options: Mapping[str, str], listen: tuple[str, ...], connect: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Return the URLs to connect to with the filter of the options."""
+    given = [name for name in _FILTERS if name in options]
+    if not given:
+        return connect
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)} filter the same messages: give one")
+    foreign = [url for url in (*listen, *connect) if not is_of_micromsg(url) or url in listen]
+    if foreign:
+        place = foreign[0].partition("?")[0]
+        message = (
+            f"{given[0]} filters topics and queues of micromsg:// in the option connect, and what "
+            f"comes from {place} would not be filtered: receive it in a query of its own"
+        )
+        raise UsageError(message)
+    text = options[given[0]]
+    return subscribed(connect, filter_of(text) if given[0] == "where" else checked_filter(text))
 
 
 def _receiver_options(options: Mapping[str, str], consumer: str) -> dict[str, int | str | bool]:
@@ -425,6 +449,8 @@ def _position(options: Mapping[str, str], name: str, word: str) -> int | None:
     return int(text)
 
 
+# The options that filter at a broker: SQL's form, and the protocol's own.
+_FILTERS = ("where", "micromsg.filter")
 _STREAM_NAMES = (
     "spool",
     "consumer",
@@ -446,6 +472,7 @@ _STREAM_NAMES = (
     "ack",
     "budget",
     "memory",
+    *_FILTERS,
 )
 _BATCH_NAMES = (
     "spool",

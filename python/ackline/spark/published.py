@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ackline import _core
-from ackline.spark.sink import BatchSink, Sent, StreamSink, finished, native_of, task
+from ackline.spark.sink import Sent, finished, native_of, task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,21 +17,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ackline.spark.sink import SinkOptions
-
-
-class _Published:
-    _options: SinkOptions
-
-    def _send(self, query: str, batch: int, rows: Iterator[pa.RecordBatch]) -> Sent:
-        return send(self._options, query, batch, rows)
-
-
-class BatchPublished(_Published, BatchSink):
-    """Publishes the rows of `df.write`; a task returns when the subscriber has kept its rows."""
-
-
-class StreamPublished(_Published, StreamSink):
-    """Publishes the rows of `df.writeStream`, micro-batch by micro-batch, in the same way."""
 
 
 def send(options: SinkOptions, query: str, batch: int, batches: Iterator[pa.RecordBatch]) -> Sent:

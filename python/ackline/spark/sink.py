@@ -2,17 +2,18 @@
 
 To Relink receivers they go in transactions: see `transactions`; to bpmux receivers on a sink for
 each partition: see `counted`; to subscribers of Reactive Streams as a stream for each partition:
-see `published`. To Lumberjack receivers a task ends well when every row of its partition is
-acknowledged. While connections come and go it sends the unacknowledged rows; when no
-acknowledgement comes for `timeout` it fails, and Spark decides whether it runs again. So every row
-arrives at least once. Spark pickles the writers to its workers: the writers hold only options.
+see `published`; to peers of MicroMsg2 as messages with properties: see `messages`. To Lumberjack
+receivers a task ends well when every row of its partition is acknowledged. While connections come
+and go it sends the unacknowledged rows; when no acknowledgement comes for `timeout` it fails, and
+Spark decides whether it runs again. So every row arrives at least once. Spark pickles the writers
+to its workers: the writers hold only options.
 """
 
 from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import (
@@ -28,12 +29,16 @@ from ackline import _core
 from ackline._table import HANDED_OVER, nearest, rows
 from ackline.exceptions import UsageError
 from ackline.spark.logs import log_to_stderr, task_name
+from ackline.spark.message_columns import DESTINATION, PROPERTIES, message_columns
 from ackline.spark.values import count, flag, size, unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import pyarrow as pa
+
+Native = int | float | str | bool | tuple[tuple[str, str], ...] | None
+"""The value of an option of a native sink."""
 
 _T = TypeVar("_T")
 _T_co = TypeVar("_T_co", covariant=True)
@@ -54,7 +59,7 @@ class SinkOptions:
 
     Attributes:
         url: The URLs of the receivers.
-        protocol: The receivers' protocol: lumberjack, relink, bpmux or reactive.
+        protocol: The receivers' protocol: lumberjack, relink, bpmux, reactive or micromsg.
         raw: Whether the one column is an event's text, unchanged.
         metadata: Whether each event has query, batch, partition and ordinal.
         native: Further options of the native sink, by its names.
@@ -64,7 +69,7 @@ class SinkOptions:
     protocol: str
     raw: bool
     metadata: bool
-    native: tuple[tuple[str, int | float | str | bool | None], ...]
+    native: tuple[tuple[str, Native], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +111,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     timeout = count(options, "timeout", MAX_TIMEOUT) or DEFAULT_TIMEOUT
     url = _url(options)
     protocol = _protocol(url)
-    native: dict[str, int | float | str | bool | None] = {
+    native: dict[str, Native] = {
         "raw": payload == "raw",
         "keep_nulls": not flag(options, "ignoreNullFields", default=True),
         "timeout": timeout,
@@ -120,6 +125,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         _refuse_windows(options, protocol)
     if "goodbye" in options:
         native |= _goodbye(options["goodbye"], protocol)
+    native |= message_columns(options, protocol)
     tls: dict[str, str] = {name: options[name] for name in _OF_TLS if name in options}
     tls |= _of_connect(options, protocol)
     return SinkOptions(
@@ -146,7 +152,9 @@ def check_sink_options(given: Mapping[str, str]) -> SinkOptions:
     import pyarrow as pa
 
     options = sink_options(given)
-    column = pa.schema([pa.field("value", pa.binary())])
+    # The columns that a message's properties come from are known with the rows alone.
+    has_columns = options.protocol == "micromsg"
+    column = None if has_columns else pa.schema([pa.field("value", pa.binary())])
     _check(options, dict(options.native), column)
     return options
 
@@ -160,12 +168,16 @@ def check_rows(options: SinkOptions, schema: StructType) -> None:
 
     Raises:
         UsageError: A column is of such a type, a name occurs twice, there is no column, or
-            payload=raw has not exactly one column `payload` or `value` that is a string or binary.
+            payload=raw has not exactly one column `payload` or `value` that is a string or binary;
+            a column of destinations or properties is missing, or has another type than these have.
     """
-    if options.raw and [name.lower() for name in schema.names] not in (["payload"], ["value"]):
+    used = _used_columns(options)
+    names = [name for name in schema.names if name not in used]
+    if options.raw and [name.lower() for name in names] not in (["payload"], ["value"]):
+        beside = f" beside {', '.join(used)}" if used else ""
         message = (
             "payload=raw sends one column, payload or value, as it is: the frame has "
-            f"{', '.join(schema.names) or 'none'}"
+            f"{', '.join(names) or 'none'}{beside}"
         )
         raise UsageError(message)
     if not schema.names:
@@ -181,10 +193,12 @@ class BatchSink(DataSourceArrowWriter):
 
     Args:
         options: The sink's options.
+        sender: The function of the protocol that sends a partition's rows; Lumberjack's if missing.
     """
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: SinkOptions, sender: Sender | None = None) -> None:
         self._options = options
+        self._sender = sender or send
         # The id of this write: the attempts of a task share it.
         self._query = str(uuid.uuid4())
 
@@ -193,7 +207,7 @@ class BatchSink(DataSourceArrowWriter):
         return self._send(self._query, 0, iterator)
 
     def _send(self, query: str, batch: int, rows: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return send(self._options, query, batch, rows)
+        return self._sender(self._options, query, batch, rows)
 
 
 class StreamSink(DataSourceStreamArrowWriter):
@@ -201,17 +215,19 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     Args:
         options: The sink's options.
+        sender: The function of the protocol that sends a partition's rows; Lumberjack's if missing.
     """
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: SinkOptions, sender: Sender | None = None) -> None:
         self._options = options
+        self._sender = sender or send
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send a partition's rows; returns when all are acknowledged."""
         return self._send(*micro_batch(), iterator)
 
     def _send(self, query: str, batch: int, rows: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return send(self._options, query, batch, rows)
+        return self._sender(self._options, query, batch, rows)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
         """Do nothing: acknowledged rows cannot be taken back."""
@@ -237,6 +253,15 @@ def send(options: SinkOptions, query: str, batch: int, batches: Iterator[pa.Reco
     sink = _core.LumberjackSink(options.url, native_of(options, query, batch, partition))
     sent, repeats, _ = finished(sink, batches)
     return Sent(partition, sent, repeats)
+
+
+class Sender(Protocol):
+    """Sends a partition's rows and returns when the receiver has them."""
+
+    def __call__(
+        self, options: SinkOptions, query: str, batch: int, batches: Iterator[pa.RecordBatch], /
+    ) -> WriterCommitMessage:
+        """Send the rows of the query's batch."""
 
 
 class NativeSink(Protocol[_T_co]):
@@ -295,13 +320,25 @@ def _stamp(
     return {"stamp": (query, batch, partition)} if options.metadata else {}
 
 
-def _check(options: SinkOptions, native: dict[str, Any], schema: pa.Schema) -> None:
-    checks = {
+def _used_columns(options: SinkOptions) -> list[str]:
+    """Return the columns of destinations and properties, which are no part of the payload."""
+    if options.protocol != "micromsg":
+        return []
+    native = dict(options.native)
+    destination = _core.MicroMsgRows.destination_column(options.url, native)
+    properties = cast("tuple[tuple[str, str], ...]", native.get("properties", ()))
+    return [name for name in (destination, *dict(properties)) if name is not None]
+
+
+def _check(options: SinkOptions, native: dict[str, Any], schema: pa.Schema | None) -> None:
+    checks: dict[str, Callable[[str, dict[str, Any], Any], None]] = {
+        "lumberjack": _core.LumberjackSink.check,
+        "micromsg": _core.MicroMsgRows.check,
         "relink": _core.RelinkSink.check,
         "bpmux": _core.BpmuxRows.check,
         "reactive": _core.ReactiveRows.check,
     }
-    checks.get(options.protocol, _core.LumberjackSink.check)(options.url, native, schema)
+    checks[options.protocol](options.url, native, schema)
 
 
 def _windows(options: Mapping[str, str]) -> dict[str, int | None]:
@@ -317,7 +354,8 @@ def _windows(options: Mapping[str, str]) -> dict[str, int | None]:
 def _refuse_windows(options: Mapping[str, str], protocol: str) -> None:
     for name in _OF_WINDOWS[protocol]:
         if name in options:
-            message = f"{name} is an option of windows, and {protocol}:// has no windows"
+            other = _OTHER_WINDOWS.get(protocol, "")
+            message = f"{name} is an option of windows, and {protocol}:// has no windows{other}"
             raise UsageError(message)
 
 
@@ -384,7 +422,8 @@ def _url(options: Mapping[str, str]) -> str:
     if not url:
         message = (
             "the option url is missing: the receivers, such as lumberjack://host:5044,other:5044, "
-            "relink://host:7000/NAME, bpmux://host:7000 or reactive://host:5200/PUBLISHER"
+            "relink://host:7000/NAME, bpmux://host:7000, reactive://host:5200/PUBLISHER or "
+            "micromsg://host:8334/DESTINATION"
         )
         raise UsageError(message)
     return url
@@ -427,6 +466,8 @@ NAMES: Final = (
     "ignoreNullFields",
     "metadata",
     "goodbye",
+    DESTINATION,
+    PROPERTIES,
 )
 _CONNECT: Final = "connect."
 """The text before the options of a protocol's `connect`."""
@@ -448,7 +489,7 @@ _SET_HERE: Final = {
 _OF_SINKS = frozenset(name.lower() for name in NAMES) - {"payload"}
 # Options that Spark itself hands on.
 _OF_SPARK = ("checkpointLocation",)
-_PROTOCOLS = ("lumberjack", "relink", "bpmux", "reactive")
+_PROTOCOLS = ("lumberjack", "relink", "bpmux", "reactive", "micromsg")
 # Half of all numbers of messages on a channel.
 _MOST_EVENTS: Final = {"relink": (1 << 31) - 1}
 # Options without an effect, by protocol.
@@ -456,5 +497,10 @@ _OF_WINDOWS: Final = {
     "relink": ("compression", "max_in_flight"),
     "bpmux": ("compression", "max_in_flight", "batch_events", "batch_bytes"),
     "reactive": ("compression", "max_in_flight", "batch_events", "batch_bytes"),
+    "micromsg": ("compression", "max_in_flight", "batch_events", "batch_bytes"),
+}
+# A hint at the option of a protocol that is meant.
+_OTHER_WINDOWS: Final = {
+    "micromsg": " of events: connect.window limits the messages without an acknowledgement"
 }
 _LEVELS = tuple("0123456789")

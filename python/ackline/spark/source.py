@@ -35,8 +35,7 @@ from pyspark.sql.types import (
 )
 
 from ackline.exceptions import SpoolError, UsageError
-from ackline.spark import check_version
-from ackline.spark.counted import BatchCounted, StreamCounted
+from ackline.spark import check_version, counted, messages, published
 from ackline.spark.embedded import Embedded
 from ackline.spark.logs import log_to_stderr, stream_name
 from ackline.spark.losses import Losses
@@ -65,7 +64,6 @@ from ackline.spark.payload import (
     payload_options,
     projection,
 )
-from ackline.spark.published import BatchPublished, StreamPublished
 from ackline.spark.pushdown import Wanted
 from ackline.spark.reader import (
     MIN_TASK_BYTES,
@@ -78,6 +76,7 @@ from ackline.spark.reader import (
 )
 from ackline.spark.sink import (
     BatchSink,
+    Sender,
     SinkOptions,
     StreamSink,
     check_rows,
@@ -144,12 +143,9 @@ class AcklineSource(DataSource):
         options = self._sink(schema)
         if overwrite:
             raise UsageError("rows that were sent cannot be overwritten: use .mode('append')")
-        kinds = {
-            "relink": BatchTransactions,
-            "bpmux": BatchCounted,
-            "reactive": BatchPublished,
-        }
-        return kinds.get(options.protocol, BatchSink)(options)
+        if options.protocol == "relink":
+            return BatchTransactions(options)
+        return BatchSink(options, _SENDERS.get(options.protocol))
 
     def streamWriter(  # noqa: N802 - Spark's name
         self,
@@ -159,12 +155,9 @@ class AcklineSource(DataSource):
         """Return the sink for the rows of a stream; in mode complete, all of them in each batch."""
         del overwrite
         options = self._sink(schema)
-        kinds = {
-            "relink": StreamTransactions,
-            "bpmux": StreamCounted,
-            "reactive": StreamPublished,
-        }
-        return kinds.get(options.protocol, StreamSink)(options)
+        if options.protocol == "relink":
+            return StreamTransactions(options)
+        return StreamSink(options, _SENDERS.get(options.protocol))
 
     def _sink(self, schema: StructType) -> SinkOptions:
         options = sink_options(self.options)
@@ -536,6 +529,12 @@ def _text(offset: Offset) -> str:
     return json.dumps(offset, sort_keys=True)
 
 
+# The functions that send a partition's rows, by protocol.
+_SENDERS: Final[Mapping[str, Sender]] = {
+    "bpmux": counted.send,
+    "reactive": published.send,
+    "micromsg": messages.send,
+}
 _TYPES: Final[Mapping[str, DataType]] = {
     "spool": StringType(),
     "position": LongType(),

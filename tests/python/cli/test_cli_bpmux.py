@@ -548,7 +548,7 @@ def test_a_mode_is_required_and_options_are_named() -> None:
     assert "--client-auth is maybe; it is" in run.stderr
     run = ackline("serve", "lumberjack://127.0.0.1:0", "--echo")
     assert run.returncode == 2
-    assert "is of lumberjack, not of bpmux" in run.stderr
+    assert "Lumberjack is no protocol of this command" in run.stderr
     run = ackline("serve", "bpmux://127.0.0.1:0", "--echo", "--ca", "x.pem")
     assert run.returncode == 2
     assert run.stderr.startswith("ackline: --ca is an option of TLS, and no URL is +tls"), (

@@ -223,7 +223,10 @@ def test_a_frame_above_the_limit_names_the_option():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--protocol", "smtp"], '--protocol is "bpmux", "lumberjack", "reactive" or "relink"'),
+        (
+            ["--protocol", "smtp"],
+            '--protocol is "bpmux", "lumberjack", "micromsg", "reactive" or "relink"',
+        ),
         (["--protocol", "relink", "--sender", "writer"], '--sender is "connector" or "listener"'),
         (["--protocol", "lumberjack", "--handshake"], "--handshake is no option of lumberjack"),
         (

@@ -141,7 +141,7 @@ def test_a_file_that_is_gone_ends_the_stream(publisher: Publisher, numbers: Path
     ("arguments", "why"),
     [
         (["subscribe", "reactive://127.0.0.1:1"], "the publisher's name is missing"),
-        (["subscribe", "bpmux://127.0.0.1:1/x"], "it is of bpmux, not of reactive"),
+        (["subscribe", "bpmux://127.0.0.1:1/x"], "bpmux is no protocol of this command"),
         (["subscribe", "nonsense"], "nonsense"),
         (["subscribe", ANYWHERE, "--low-water", "9", "--demand", "9"], "it is below --demand"),
         (["subscribe", ANYWHERE, "--format", "jso"], "not 'jso' (did you mean json?)"),

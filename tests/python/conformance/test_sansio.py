@@ -34,7 +34,9 @@ def sample(shape: dict[str, Any]) -> Any:
         return [sample(one) for one in ([inner] if isinstance(inner, dict) else inner)]
     if kind == "map":
         members = shape["members"].items()
-        wanted = [name for name, one in members if not one["optional"]] or [next(iter(members))[0]]
+        # Of members that are alternatives, one is given.
+        optional = [name for name, one in members if one["optional"]]
+        wanted = [*(name for name, one in members if not one["optional"]), *optional[:1]]
         return {name: sample(one) for name, one in members if name in wanted}
     if kind == "tagged":
         return (shape["tags"][0], sample(inner))
@@ -62,7 +64,7 @@ def refusal(call: Callable[[], object]) -> AcklineError | None:
 
 
 def test_the_protocols_that_are_built_are_named():
-    assert protocols() == ["bpmux", "lumberjack", "reactive", "relink"]
+    assert protocols() == ["bpmux", "lumberjack", "micromsg", "reactive", "relink"]
 
 
 @pytest.mark.parametrize(("protocol", "role"), ROLES)
@@ -96,7 +98,7 @@ def test_every_frame_that_is_described_can_be_encoded(protocol):
 
 
 def test_names_that_are_not_known_are_answered_with_those_that_are():
-    names = '"bpmux", "lumberjack", "reactive" or "relink"'
+    names = '"bpmux", "lumberjack", "micromsg", "reactive" or "relink"'
     with pytest.raises(UsageError, match=f'protocol is {names}, not "x"'):
         Machine("x", "reader")
     for call in (lambda: decode("x", b""), lambda: encode("x", []), lambda: describe("x")):

@@ -20,11 +20,11 @@ def test_all_vectors_pass_at_every_cut(capsys):
 
 
 def test_a_protocol_that_is_not_built_is_named(tmp_path, capsys):
-    (tmp_path / "micromsg").mkdir()
-    text = '{"protocol":"micromsg","vectors":[{},{}]}'
-    (tmp_path / "micromsg" / "frames.json").write_text(text)
+    (tmp_path / "unbuilt").mkdir()
+    text = '{"protocol":"unbuilt","vectors":[{},{}]}'
+    (tmp_path / "unbuilt" / "frames.json").write_text(text)
     assert run_vectors.main([str(tmp_path)]) == 0
-    assert capsys.readouterr().out == "micromsg: not built, 2 vectors\n"
+    assert capsys.readouterr().out == "unbuilt: not built, 2 vectors\n"
 
 
 def test_an_unknown_or_unexpected_vector_fails():

@@ -10,15 +10,21 @@ from typing import is_typeddict
 
 import pytest
 
-from ackline import AcklineError, LinkTimeout, UsageError, bpmux, lumberjack, relink
+from ackline import AcklineError, LinkTimeout, UsageError, bpmux, lumberjack, micromsg, relink
 from ackline.aio import bpmux as aio_bpmux
 from ackline.aio import lumberjack as aio_lumberjack
+from ackline.aio import micromsg as aio_micromsg
 from ackline.aio import relink as aio_relink
 
 TIME = 20
 ORDERS = "relink://127.0.0.1:0/orders"
 PLACE = "bpmux://127.0.0.1:0"
-PAIRS = [(lumberjack, aio_lumberjack), (relink, aio_relink), (bpmux, aio_bpmux)]
+PAIRS = [
+    (lumberjack, aio_lumberjack),
+    (relink, aio_relink),
+    (bpmux, aio_bpmux),
+    (micromsg, aio_micromsg),
+]
 OF_ASYNCIO = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__"}
 
 
@@ -113,6 +119,27 @@ async def bpmux_waits(world):
     await done(listener.close())
 
 
+@asynccontextmanager
+async def micromsg_waits(world):
+    """Waits that do not end by themselves, and others."""
+    listener = world.listen("micromsg://127.0.0.1:0", ack_policy="manual")
+    near = await done(world.connect(listener.url, window=1))
+    far = await done(listener.accept(timeout=TIME))
+    await done(near.send(b"x"))
+    yield [
+        partial(near.send, b"x"), partial(near.send_some, [b"x"]), near.wait_acknowledged,
+        near.receive, near.receive_some, near.receive_command, near.receive_extension,
+        near.wait_ended, near.close, listener.accept,
+    ], [
+        partial(near.subscribe, "t"), partial(near.unsubscribe, "t"), partial(near.command, "a"),
+        partial(near.send_extension, "pub-sub", b""), near.wait_connected,
+        partial(far.fail, "no more"),
+    ]  # fmt: skip
+    near.abort()
+    far.abort()
+    await done(listener.close())
+
+
 WAITS = [
     (lumberjack_waits, lumberjack),
     (lumberjack_waits, aio_lumberjack),
@@ -120,6 +147,8 @@ WAITS = [
     (relink_waits, aio_relink),
     (bpmux_waits, bpmux),
     (bpmux_waits, aio_bpmux),
+    (micromsg_waits, micromsg),
+    (micromsg_waits, aio_micromsg),
 ]
 
 

@@ -22,6 +22,7 @@ ERRORS = [
     exc.StateError("no space"),
     exc.StreamFailed("no space"),
     exc.PeerCancelled("enough", b"why"),
+    exc.PeerFailed("no space"),
     exc.RequestClosed("no answer", b"why"),
 ]
 

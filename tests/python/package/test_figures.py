@@ -6,7 +6,7 @@ from importlib.machinery import SourceFileLoader
 import pytest
 from support.commands import ROOT
 
-MOST = {"bpmux": 1.0, "relink": 1.0, "lumberjack": 0.8, "reactive": 1.0}
+MOST = {"bpmux": 1.0, "relink": 1.0, "lumberjack": 0.8, "reactive": 1.0, "micromsg": 1.0}
 """The most lines outside a protocol's crate, for each line inside."""
 STUB = "python/ackline/_core.pyi"
 

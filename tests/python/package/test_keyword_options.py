@@ -8,21 +8,26 @@ import sys
 import pytest
 from support.commands import ROOT
 
-from ackline import UsageError, bpmux, lumberjack, relink
+from ackline import UsageError, bpmux, lumberjack, micromsg, relink
 from ackline._table import HANDED_OVER, rows
 from ackline.aio import bpmux as aio_bpmux
 from ackline.aio import lumberjack as aio_lumberjack
+from ackline.aio import micromsg as aio_micromsg
 from ackline.aio import relink as aio_relink
 
 MODULES = {
     "lumberjack": (lumberjack, aio_lumberjack),
     "relink": (relink, aio_relink),
     "bpmux": (bpmux, aio_bpmux),
+    "micromsg": (micromsg, aio_micromsg),
 }
 CALLS = [
     *((name, call) for name in MODULES for call in ("connect", "listen")),
     ("relink", "adopt"),
+    ("micromsg", "serve"),
 ]
+KNOWN = {"url", "state", "endpoints", "timeout", "spool", "queues"}
+"""Arguments of calls that are no options."""
 
 
 def test_what_repeats_the_tables_is_as_written() -> None:
@@ -41,7 +46,7 @@ def test_a_call_shows_its_options_and_has_a_type_for_them(protocol: str, call: s
     for module in MODULES[protocol]:
         assert getattr(module, f"{call.capitalize()}Options") is typed
         shown = inspect.signature(getattr(module, call)).parameters
-        assert shown.keys() - options.keys() <= {"url", "state", "endpoints"}
+        assert shown.keys() - options.keys() <= KNOWN
         assert options.keys() <= shown.keys()
     for name in options:
         assert f"        {name}: " in (typed.__doc__ or ""), name
@@ -50,7 +55,8 @@ def test_a_call_shows_its_options_and_has_a_type_for_them(protocol: str, call: s
 @pytest.mark.parametrize(("protocol", "call"), CALLS)
 def test_a_misspelt_option_names_the_nearest(protocol: str, call: str) -> None:
     words = f"{protocol}.{call} has no option conect_timeout"
-    near = "" if call == "listen" else r" \(did you mean connect_timeout\?\)"
+    nearest = {"listen": "", "serve": "handshake_timeout"}.get(call, "connect_timeout")
+    near = rf" \(did you mean {nearest}\?\)" if nearest else ""
     given = {"state": b""} if call == "adopt" else {}
     for module in MODULES[protocol]:
         with pytest.raises(UsageError, match=words + near):

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 
+import pytest
 from support.commands import ROOT
 
 PAGE = ROOT / "docs" / "operations" / "log-codes.md"
@@ -54,7 +55,7 @@ def raised() -> set[str]:
         # The code of the line that is logged when a listener's socket breaks.
         codes |= set(re.findall(rf'Listening::start\([^"]*"({CODE})"', text))
         codes |= set(re.findall(rf'"code": "({CODE})"', text))
-        for line in calls(text, r"\b(?:Refused|Self)::new\("):
+        for line in calls(text, r"\b(?:Refused|Refusal|Self)::new\("):
             codes |= set(re.findall(rf'"({CODE})"', line))
         # A protocol's codes for errors of connecting and listening (`OpenError::code`).
         for line in calls(text, r"\bSelf::Open\(error\) => error\.code\("):
@@ -88,13 +89,18 @@ def test_every_code_is_listed_with_cause_and_cure_and_no_other():
         assert all(cells), row
 
 
-def test_every_refused_call_of_reactive_streams_is_listed():
-    source = (ROOT / "crates" / "reactive" / "src" / "error.rs").read_text()
+@pytest.mark.parametrize(
+    ("protocol", "title"), [("reactive", "Reactive Streams"), ("micromsg", "MicroMsg2")]
+)
+def test_every_refused_call_is_listed(protocol, title):
+    source = (ROOT / "crates" / protocol / "src" / "error.rs").read_text()
     refusals = source.split("pub mod refusal")[1]
     codes = re.findall(r'UsageError::new\(\s*"(\w+)"', refusals)
-    for path in (ROOT / "crates" / "python" / "src" / "reactive").glob("*.rs"):
+    for path in (ROOT / "crates" / "python" / "src" / protocol).glob("*.rs"):
         codes += re.findall(r'errors::usage\("(\w+)"', path.read_text())
-    table = PAGE.read_text().split("| code of a refused call |")[1].split("\n\n")[0]
+    section = PAGE.read_text().split(f"## Connections of {title}\n")[1]
+    table = section.split("| code of a refused call |")[1].split("\n\n")[0]
     # The waits of the package itself name their interests.
     expected = sorted(set(codes) - {"interest"})
-    assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == expected
+    cells = re.findall(r"^\| (`.+?`) \|", table, re.MULTILINE)
+    assert sorted(code for cell in cells for code in re.findall(r"`(\w+)`", cell)) == expected

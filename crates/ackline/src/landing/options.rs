@@ -15,6 +15,7 @@ use ackline_spool::WriterOptions;
 use serde_json::{Map, Value};
 
 use crate::bpmux::BpmuxOptions;
+use crate::micromsg::MicroMsgOptions;
 use crate::reactive::ReactiveOptions;
 use crate::relink::RelinkOptions;
 
@@ -119,6 +120,8 @@ ackline_core::options! {
             bpmux: BpmuxOptions = BpmuxOptions::default();
             /// Demand, limits and timers of Reactive Streams connections.
             reactive: ReactiveOptions = ReactiveOptions::default();
+            /// The window, limits and timers of MicroMsg2 connections.
+            micromsg: MicroMsgOptions = MicroMsgOptions::default();
         }
         fields {
             /// URLs to listen on; port 0 is allowed.

@@ -9,6 +9,7 @@ use ackline::spool::{
 use ackline_bpmux::Target;
 use ackline_bpmux::chunk::{Head, PayloadRole, encode};
 use ackline_lumberjack::frame::{self, Frame, Version};
+use ackline_micromsg::stored::put_length;
 use ackline_relink::frame::{Out, encode_message};
 use ackline_relink::{ChannelId, Payload};
 use arrow_array::RecordBatch;
@@ -109,6 +110,16 @@ fn packet(payload: &[u8]) -> Vec<u8> {
     packet.0
 }
 
+/// A message as it is kept, with a property.
+fn kept(payload: &[u8]) -> Vec<u8> {
+    let mut kept = Vec::new();
+    for part in [b"k:Tvalue;", payload] {
+        put_length(&mut kept, part.len());
+        kept.extend_from_slice(part);
+    }
+    kept
+}
+
 /// Reads everything: the positions, the largest batch in bytes, and the error at the end.
 fn read(spool: &Spool, memory: u64, threads: usize) -> (Vec<i64>, usize, Option<SpoolError>) {
     let options = ReadOptions {
@@ -142,6 +153,7 @@ fn a_block_of_any_protocol_that_does_not_fit_the_memory_comes_in_parts() {
         ("lumberjack/1", 50, plain),
         ("bpmux/1", 50, chunk(&payload).repeat(50)),
         ("relink/1", 50, packet(&payload).repeat(50)),
+        ("micromsg/1", 50, kept(&payload).repeat(50)),
     ];
     for (layout, count, body) in spools {
         let (_temp, spool) = spool_of(layout, count, 1, body);

@@ -46,6 +46,12 @@ mod errors;
 mod layouts;
 #[cfg(all(feature = "lumberjack", feature = "tls"))]
 mod listener;
+#[cfg(feature = "micromsg")]
+mod micromsg;
+#[cfg(feature = "spool")]
+mod micromsg_broker;
+#[cfg(feature = "spool")]
+mod micromsg_receiver;
 #[cfg(feature = "reactive")]
 mod reactive;
 #[cfg(feature = "spool")]

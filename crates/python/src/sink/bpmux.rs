@@ -12,7 +12,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::stall_timer::StallTimer;
-use super::{GOODBYE, PAUSE_MAX, PAUSE_MIN, STEP, Source, set_connect, slices};
+use super::{
+    Failed, GOODBYE, KEPT_BYTES, PAUSE_MAX, STEP, Source, set_connect, slices, until_done,
+};
 use crate::bpmux::{cancelled, raised};
 use crate::runtime::Owned;
 use crate::{arrow_in, errors, runtime};
@@ -139,20 +141,6 @@ impl BpmuxRows {
     }
 }
 
-/// The reason why a step failed.
-enum Failed {
-    /// The connection is lost: the rows may go over another one.
-    Lost(String),
-    /// The task is over.
-    Raised(PyErr),
-}
-
-impl From<PyErr> for Failed {
-    fn from(error: PyErr) -> Self {
-        Self::Raised(error)
-    }
-}
-
 impl Task {
     fn keep(&mut self, rows: Vec<Bytes>) {
         self.bytes += rows.iter().map(Bytes::len).sum::<usize>();
@@ -178,15 +166,9 @@ impl BpmuxRows {
         task: &mut Task,
         step: impl Fn(&mut Task) -> Result<T, Failed>,
     ) -> PyResult<T> {
-        let mut pause = PAUSE_MIN;
         // The rows may have taken their time to come.
         self.stall(task).renew(Instant::now());
-        loop {
-            let why = match step(task) {
-                Ok(done) => return Ok(done),
-                Err(Failed::Raised(error)) => return Err(error),
-                Err(Failed::Lost(why)) => why,
-            };
+        until_done(py, task, step, |task, why| {
             // An error drops the sink, and its connection with it.
             task.going = None;
             if task.gone > 0 {
@@ -197,11 +179,10 @@ impl BpmuxRows {
                 return Err(self.lost(&why));
             }
             if self.left(task).is_zero() {
-                return Err(self.lost(&why));
+                return Err(self.lost(why));
             }
-            runtime::block_on(py, Some(pause), std::future::pending::<()>())?;
-            pause = (pause * 2).min(PAUSE_MAX);
-        }
+            Ok(())
+        })
     }
 
     /// Sends the rows that were not sent on this connection; connects first if needed.
@@ -302,6 +283,3 @@ impl BpmuxRows {
 fn count_of(rows: &[Bytes]) -> u64 {
     u64::try_from(rows.len()).unwrap_or(u64::MAX)
 }
-
-/// Bytes of rows that are kept to be sent again over another connection.
-const KEPT_BYTES: usize = 64 << 20;

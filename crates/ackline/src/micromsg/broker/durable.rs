@@ -1,0 +1,523 @@
+//! Queues in a spool: a message is acknowledged to its publisher once it is durable, and each queue is a consumer whose mark
+//! is the first message that its receivers have not acknowledged.
+//!
+//! A message whose queue has receivers and room goes from memory to them once it is durable. Other messages leave the memory
+//! then, and are read from the spool when receivers have room. The spool's positions are the queues' positions.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use ackline_core::OpenError;
+use ackline_micromsg::broker;
+use ackline_micromsg::session::Routed;
+use ackline_micromsg::stored::put_length;
+use ackline_spool::{
+    Access, Block, Handed, Lease, Origin, Promise, Settle, Spool, SpoolError, Writer, WriterOptions,
+};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::super::layout::NAME;
+use super::hub::{Hub, Refusal};
+use super::peer::Peer;
+use super::queue_cell::{Finished, QueueCell, QueueState};
+use super::read_back;
+use crate::pieces::Pieces;
+
+/// The spool of a broker's queues.
+pub(super) struct Durable {
+    writer: Writer,
+    spool: Arc<Spool>,
+    /// Wakes the task that reads the spool and writes the marks.
+    pub(super) wake: Notify,
+    has_failed: AtomicBool,
+}
+
+/// The spool's part of a queue.
+pub(super) struct Stored {
+    /// `None` once the broker has ended.
+    lease: Option<Arc<Lease>>,
+    /// All messages of the queue below this position were read, or were acknowledged.
+    read_to: u64,
+    /// The end of the last block that has become durable.
+    settled_to: u64,
+    /// Durable messages from `read_to` on are not in memory.
+    pub(super) is_behind: bool,
+    /// Blocks that are not durable, by token.
+    pending: BTreeMap<u64, Pending>,
+    next_token: u64,
+    /// Messages were acknowledged since the mark was written.
+    pub(super) is_dirty: bool,
+    /// The mark in its file, and when it was written.
+    written: (u64, Instant),
+}
+
+/// A block on its way to the disk.
+struct Pending {
+    first: u64,
+    publisher: Peer,
+    /// Its messages, with their positions on the publisher's connection.
+    messages: Vec<(Arc<Routed>, u64)>,
+}
+
+impl Stored {
+    fn new(lease: Lease, mark: u64, durable: u64) -> Self {
+        Self {
+            lease: Some(Arc::new(lease)),
+            read_to: mark,
+            settled_to: mark,
+            is_behind: mark < durable,
+            pending: BTreeMap::new(),
+            next_token: 0,
+            is_dirty: false,
+            written: (mark, Instant::now()),
+        }
+    }
+
+    pub(super) const fn read_to(&self) -> u64 {
+        self.read_to
+    }
+
+    /// Messages from this position on are no longer in memory.
+    pub(super) const fn unread(&mut self, from: u64) {
+        self.read_to = from;
+        self.is_behind = true;
+    }
+}
+
+impl Durable {
+    /// Opens the spool. Blocks.
+    pub(super) fn open(dir: &Path, options: WriterOptions) -> Result<Self, SpoolError> {
+        let access = Access {
+            group: options.group,
+        };
+        let (writer, _) = Writer::open(dir, options)?;
+        let spool = Arc::new(Spool::open_with(dir, access)?);
+        Ok(Self {
+            writer,
+            spool,
+            wake: Notify::new(),
+            has_failed: AtomicBool::new(false),
+        })
+    }
+
+    /// The queues of an earlier broker. Blocks.
+    pub(super) fn queues(&self) -> Result<Vec<(String, Stored)>, SpoolError> {
+        let consumers = self.spool.consumers()?;
+        let named = consumers
+            .iter()
+            .filter_map(|one| Some((broker::queue(&one.name)?, &*one.name)));
+        let taken = named.map(|(queue, name)| Ok((queue, self.take(name, None)?)));
+        taken.collect()
+    }
+
+    fn take(&self, name: &str, create_at: Option<u64>) -> Result<Stored, SpoolError> {
+        let lease = self.spool.lease(name, HOLDER, LEASE_WAIT, create_at)?;
+        let durable = self.spool.durable()?;
+        let first = self.spool.first_kept()?;
+        let mark = lease.committed()?.or(create_at).unwrap_or(durable);
+        if mark < first {
+            tracing::error!(
+                code = "micromsg.queue_lost",
+                consumer = name,
+                from = mark,
+                to = first,
+                "messages of a queue were removed before they were acknowledged"
+            );
+        }
+        Ok(Stored::new(lease, mark.max(first), durable))
+    }
+
+    /// The consumer of a new queue: everything that comes from now on is kept for it.
+    pub(super) async fn consumer(&self, queue: &str) -> Result<Stored, Refusal> {
+        let Some(name) = broker::consumer(queue) else {
+            let text = format!(
+                "the name of the queue {queue:?} is too long for its consumer in the spool"
+            );
+            return Err(Refusal::new("micromsg.queue_name", text));
+        };
+        let (spool, writer) = (Arc::clone(&self.spool), self.writer.clone());
+        let made = tokio::task::spawn_blocking(move || {
+            let durable = spool.durable()?;
+            let lease = spool.lease(&name, HOLDER, LEASE_WAIT, Some(durable))?;
+            let mark = lease.committed()?.unwrap_or(durable);
+            drop(writer);
+            Ok(Stored::new(lease, mark, durable))
+        });
+        match made.await {
+            Ok(Ok(stored)) => Ok(stored),
+            Ok(Err(error)) => Err(failure(&error)),
+            Err(panic) => Err(Refusal::new("micromsg.spool_failed", panic.to_string())),
+        }
+    }
+
+    /// Writes messages of one publisher. They are handed on and acknowledged once they are durable.
+    pub(super) fn append(
+        &self,
+        hub: &Arc<Hub>,
+        queue: &Arc<QueueCell>,
+        publisher: &Peer,
+        messages: &[(Arc<Routed>, u64)],
+    ) -> Result<(), Refusal> {
+        if self.has_failed.load(Ordering::Relaxed) {
+            return Err(Refusal::new(
+                "micromsg.spool_failed",
+                "the spool of the queues has failed",
+            ));
+        }
+        let mut blocks = Vec::new();
+        let mut state = queue.lock();
+        let Some(stored) = &mut state.stored else {
+            return Ok(());
+        };
+        let settle: Arc<dyn Settle> = Arc::new(QueueSettle {
+            hub: Arc::downgrade(hub),
+            queue: Arc::downgrade(queue),
+        });
+        for messages in messages.chunk_by(|(one, _), (next, _)| one.dotnet_type == next.dotnet_type)
+        {
+            let token = stored.next_token;
+            stored.next_token += 1;
+            blocks.push(Handed {
+                block: block(queue, publisher, messages),
+                settle: Arc::clone(&settle),
+                token,
+                promise: Promise::Durable,
+            });
+            let pending = Pending {
+                first: 0,
+                publisher: publisher.clone(),
+                messages: messages.to_vec(),
+            };
+            stored.pending.insert(token, pending);
+        }
+        // The writer may tell of a failure at once.
+        drop(state);
+        self.writer.append_all(blocks);
+        Ok(())
+    }
+
+    /// Whether blocks of a queue are on their way to the disk.
+    pub(super) fn is_busy(hub: &Hub) -> bool {
+        let queues = hub.all_queues();
+        let mut busy = queues.iter().map(|queue| {
+            let state = queue.lock();
+            state
+                .stored
+                .as_ref()
+                .is_some_and(|stored| !stored.pending.is_empty())
+        });
+        busy.any(|is_busy| is_busy)
+    }
+
+    /// Reads messages that receivers have room for, and writes the marks; until the broker is gone.
+    pub(super) async fn keep(hub: Weak<Hub>) {
+        let mut marked = Instant::now();
+        loop {
+            let Some(strong) = hub.upgrade() else {
+                return;
+            };
+            let Some(durable) = &strong.durable else {
+                return;
+            };
+            for queue in strong.all_queues() {
+                durable.catch_up(&strong, &queue).await;
+            }
+            if marked.elapsed() >= MARK_EVERY {
+                durable.write_marks(&strong, false).await;
+                marked = Instant::now();
+            }
+            let is_dirty = strong.all_queues().iter().any(|queue| {
+                let state = queue.lock();
+                state.stored.as_ref().is_some_and(|stored| stored.is_dirty)
+            });
+            let wait = if is_dirty {
+                MARK_EVERY
+            } else {
+                IDLE_MARK_EVERY
+            };
+            let _ = tokio::time::timeout(wait, durable.wake.notified()).await;
+        }
+    }
+
+    /// Reads the next messages of a queue, if they are wanted.
+    async fn catch_up(&self, hub: &Arc<Hub>, queue: &Arc<QueueCell>) {
+        loop {
+            let Some((from, room)) = wanted(hub, queue) else {
+                return;
+            };
+            let (spool, name) = (Arc::clone(&self.spool), Arc::clone(&queue.name));
+            let read =
+                tokio::task::spawn_blocking(move || read_back::read(&spool, &name, from, room));
+            match read.await {
+                Ok(Ok(read)) => took(hub, queue, from, read),
+                Ok(Err(error)) => {
+                    tracing::error!(code = "micromsg.queue_unread", queue = &*queue.name, from, %error,
+                        "messages of a queue cannot be read");
+                    return;
+                }
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Writes the marks that have moved. With `at_close` all of them, otherwise those of idle queues now and then.
+    pub(super) async fn write_marks(&self, hub: &Arc<Hub>, at_close: bool) {
+        // Before the looks: a queue without pending blocks has everything below it.
+        let Ok(durable) = self.spool.durable() else {
+            return;
+        };
+        for queue in hub.all_queues() {
+            let Some((lease, mark)) = moved(&queue, durable, at_close) else {
+                continue;
+            };
+            let written = tokio::task::spawn_blocking(move || lease.commit(mark));
+            let written = written.await;
+            let mut state = queue.lock();
+            let Some(stored) = &mut state.stored else {
+                continue;
+            };
+            stored.written.1 = Instant::now();
+            match written {
+                Ok(Ok(())) => stored.written.0 = mark,
+                Ok(Err(error)) => {
+                    stored.is_dirty = true;
+                    drop(state);
+                    tracing::error!(code = "micromsg.mark_failed", queue = &*queue.name, mark, %error,
+                        "the mark of a queue was not written: messages may be handed out again");
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Makes everything durable, writes the marks, and releases the spool.
+    pub(super) async fn close(&self, hub: &Arc<Hub>, timeout: Duration) {
+        let writer = self.writer.clone();
+        let _ = tokio::task::spawn_blocking(move || writer.flush(timeout)).await;
+        self.write_marks(hub, true).await;
+        for queue in hub.all_queues() {
+            if let Some(stored) = &mut queue.lock().stored {
+                stored.lease = None;
+            }
+        }
+        let writer = self.writer.clone();
+        let _ = tokio::task::spawn_blocking(move || writer.close(timeout)).await;
+    }
+
+    /// Ends the spool at once: blocks that are not durable fail.
+    pub(super) fn stop(&self) {
+        self.has_failed.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The position from which on a queue is to be read, and the bytes that there is room for.
+fn wanted(hub: &Hub, queue: &QueueCell) -> Option<(u64, usize)> {
+    let state = queue.lock();
+    let stored = state.stored.as_ref()?;
+    let most = hub.limits.subscriber_bytes;
+    let is_wanted = stored.is_behind && state.queue.receivers().len() > 0 && !hub.is_closing();
+    let room = most.saturating_sub(state.queue.bytes());
+    let has_room = room > most / 2 && !hub.held.is_half_full();
+    (is_wanted && has_room).then_some((stored.read_to, room))
+}
+
+/// Takes messages that were read from the spool.
+fn took(hub: &Hub, queue: &Arc<QueueCell>, from: u64, read: read_back::Read) {
+    let mut state = queue.lock();
+    let QueueState {
+        queue: waiting,
+        stored,
+        ..
+    } = &mut *state;
+    let Some(stored) = stored.as_mut().filter(|stored| stored.read_to == from) else {
+        return;
+    };
+    for (position, message) in read.messages {
+        waiting.push(position, hub.held.counted(message), None);
+    }
+    stored.read_to = read.to;
+    waiting.advance(read.to);
+    stored.is_behind = !read.is_all || stored.settled_to > read.to;
+    queue.hand_out(hub, &mut state);
+}
+
+/// The mark of a queue, if it is to be written.
+fn moved(queue: &QueueCell, durable: u64, at_close: bool) -> Option<(Arc<Lease>, u64)> {
+    let mut state = queue.lock();
+    let QueueState { queue, stored, .. } = &mut *state;
+    let stored = stored.as_mut()?;
+    let is_due = stored.is_dirty || at_close || stored.written.1.elapsed() >= IDLE_MARK_EVERY;
+    if !is_due {
+        return None;
+    }
+    if !stored.is_behind && stored.pending.is_empty() {
+        stored.read_to = stored.read_to.max(durable);
+        queue.advance(durable);
+    }
+    stored.is_dirty = false;
+    let mark = queue.mark();
+    let lease = stored.lease.clone()?;
+    (mark != stored.written.0).then_some((lease, mark))
+}
+
+fn block(queue: &QueueCell, publisher: &Peer, messages: &[(Arc<Routed>, u64)]) -> Block {
+    let (mut body, mut length) = (Pieces::default(), Vec::new());
+    let mut put = |body: &mut Pieces, bytes: usize| {
+        length.clear();
+        put_length(&mut length, bytes);
+        body.copy(&length);
+    };
+    for (message, _) in messages {
+        put(&mut body, message.properties.len());
+        body.copy(message.properties.as_bytes());
+        put(&mut body, message.payload.len());
+        body.put(&message.payload);
+    }
+    let (body, inflated_bytes) = body.finish();
+    let first = messages.first();
+    let dotnet_type = first.and_then(|(message, _)| message.dotnet_type.clone());
+    let own = dotnet_type.map(|name| (read_back::DOTNET_TYPE.into(), name));
+    let info = &publisher.info;
+    Block {
+        origin: Origin {
+            protocol: super::super::SCHEME.into(),
+            peer: Arc::clone(&info.name),
+            link: Arc::clone(&info.name),
+            stream: Some(Arc::clone(&queue.name)),
+        },
+        layout: NAME,
+        codec: "none",
+        first_sequence: first.map_or(0, |(_, position)| {
+            i64::try_from(*position).unwrap_or(i64::MAX)
+        }),
+        // A batch of a connection is small.
+        count: u32::try_from(messages.len()).unwrap_or(u32::MAX),
+        windows: 1,
+        inflated_bytes,
+        repeats: None,
+        attributes: own
+            .into_iter()
+            .chain(info.attributes.iter().cloned())
+            .collect(),
+        body,
+    }
+}
+
+/// The settling of a queue's blocks: one call for each commit, so its messages keep their order.
+struct QueueSettle {
+    hub: Weak<Hub>,
+    queue: Weak<QueueCell>,
+}
+
+impl Settle for QueueSettle {
+    fn placed(&self, token: u64, first: u64) {
+        if let Some(queue) = self.queue.upgrade()
+            && let Some(stored) = &mut queue.lock().stored
+            && let Some(pending) = stored.pending.get_mut(&token)
+        {
+            pending.first = first;
+        }
+    }
+
+    fn settle(&self, tokens: &[u64]) {
+        let (Some(hub), Some(queue)) = (self.hub.upgrade(), self.queue.upgrade()) else {
+            return;
+        };
+        let mut finished = Finished::default();
+        let mut state = queue.lock();
+        let QueueState {
+            queue: waiting,
+            stored,
+            ..
+        } = &mut *state;
+        let Some(stored) = stored else {
+            return;
+        };
+        let mut settled: Vec<_> = tokens
+            .iter()
+            .filter_map(|token| stored.pending.remove(token))
+            .collect();
+        settled.sort_by_key(|pending| pending.first);
+        for Pending {
+            first,
+            publisher,
+            messages,
+        } in settled
+        {
+            let end = first + messages.len() as u64;
+            stored.settled_to = stored.settled_to.max(end);
+            finished.add(publisher, messages.iter().map(|(_, position)| *position));
+            let is_wanted = waiting.receivers().len() > 0
+                && waiting.bytes() <= hub.limits.subscriber_bytes
+                && !hub.held.is_half_full();
+            if first < stored.read_to {
+                continue;
+            }
+            if stored.is_behind || !is_wanted {
+                stored.is_behind = true;
+                continue;
+            }
+            for (position, (message, _)) in (first..).zip(messages) {
+                waiting.push(position, message, None);
+            }
+            stored.read_to = end;
+        }
+        let is_behind = stored.is_behind;
+        queue.hand_out(&hub, &mut state);
+        drop(state);
+        finished.tell();
+        if is_behind {
+            hub.wake_keeper();
+        }
+        if hub.is_closing() {
+            hub.freed.notify_waiters();
+        }
+    }
+
+    fn failed(&self, error: &SpoolError) {
+        let (Some(hub), Some(queue)) = (self.hub.upgrade(), self.queue.upgrade()) else {
+            return;
+        };
+        let mut state = queue.lock();
+        let left = state
+            .stored
+            .as_mut()
+            .map(|stored| std::mem::take(&mut stored.pending));
+        drop(state);
+        if let Some(durable) = &hub.durable
+            && !durable.has_failed.swap(true, Ordering::Relaxed)
+        {
+            tracing::error!(code = "micromsg.spool_failed", %error,
+                "nothing more is acknowledged to publishers of queues; topics go on");
+        }
+        let refusal = failure(error);
+        for pending in left.into_iter().flat_map(BTreeMap::into_values) {
+            hub.refuse(&pending.publisher, &refusal);
+        }
+    }
+}
+
+fn failure(error: &SpoolError) -> Refusal {
+    Refusal::new(
+        "micromsg.spool_failed",
+        format!("the spool of the queues has failed: {error}"),
+    )
+}
+
+/// An error of the spool as one of opening.
+pub(super) fn unopened(dir: &Path, error: &SpoolError) -> OpenError {
+    OpenError::listen(format!("{}: {error}", dir.display()))
+}
+
+/// The name of this reader in its leases.
+const HOLDER: &str = "a broker of MicroMsg2";
+/// Time for an earlier reader to leave.
+const LEASE_WAIT: Duration = Duration::from_secs(2);
+/// Time between two marks of a queue whose messages are acknowledged.
+const MARK_EVERY: Duration = Duration::from_millis(100);
+/// Time between two marks of an idle queue: they free the segments of others.
+const IDLE_MARK_EVERY: Duration = Duration::from_secs(10);

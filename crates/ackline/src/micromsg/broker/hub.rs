@@ -1,0 +1,306 @@
+//! The state that all connections of a broker share: who subscribes to which topic, the queues, the memory, and the limits.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use ackline_core::locked;
+use ackline_link::{Link, PeerInfo};
+use ackline_micromsg::broker::{FanOut, Held, QueueNames};
+use ackline_micromsg::session::Session;
+use ackline_micromsg::subscriptions::Subscriptions;
+use tokio::sync::Notify;
+
+use super::durable::Durable;
+use super::peer::Peer;
+use super::queue_cell::QueueCell;
+use super::{BrokerOptions, BrokerStats};
+
+/// The shared state of a broker.
+pub(super) struct Hub {
+    pub(super) limits: Limits,
+    pub(super) names: QueueNames,
+    pub(super) held: Arc<Held>,
+    /// Queues or the memory have room again.
+    pub(super) freed: Arc<Notify>,
+    routes: RwLock<Routes>,
+    queues: Mutex<HashMap<String, Arc<QueueCell>>>,
+    /// Held by the one that makes a queue.
+    making: tokio::sync::Mutex<()>,
+    pub(super) durable: Option<Durable>,
+    pub(super) counts: Counts,
+    is_closing: AtomicBool,
+}
+
+/// The limits of a broker, as its options say.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    pub(super) subscriptions: usize,
+    pub(super) subscription_bytes: usize,
+    pub(super) filter_conditions: usize,
+    pub(super) subscriber_bytes: usize,
+    pub(super) queues: usize,
+    pub(super) aside: usize,
+}
+
+/// The connections, and their subscriptions to topics.
+#[derive(Default)]
+pub(super) struct Routes {
+    pub(super) topics: Subscriptions<Peer>,
+    peers: Vec<Option<Peer>>,
+    free: Vec<usize>,
+}
+
+/// Totals since the start.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) published: AtomicU64,
+    delivered: AtomicU64,
+    pub(super) slow: AtomicU64,
+    pub(super) refused: AtomicU64,
+    pub(super) ignored: AtomicU64,
+    pub(super) subscriptions: AtomicU64,
+    pub(super) subscription_bytes: AtomicU64,
+}
+
+impl Counts {
+    pub(super) fn delivered(&self, messages: usize) {
+        self.delivered.fetch_add(messages as u64, Ordering::Relaxed);
+    }
+}
+
+/// The reason why a connection is ended: the code of its log line, and the text of its ERROR frame.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) code: &'static str,
+    pub(super) text: String,
+}
+
+impl Refusal {
+    pub(super) fn new(code: &'static str, text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self { code, text }
+    }
+}
+
+impl Hub {
+    pub(super) fn new(
+        options: &BrokerOptions,
+        names: QueueNames,
+        durable: Option<Durable>,
+    ) -> Self {
+        let freed = Arc::<Notify>::default();
+        Self {
+            limits: Limits {
+                subscriptions: options.max_subscriptions,
+                subscription_bytes: options.max_subscription_bytes,
+                filter_conditions: options.max_filter_conditions,
+                subscriber_bytes: options.max_subscriber_bytes,
+                queues: options.max_queues,
+                aside: options.max_aside,
+            },
+            names,
+            held: Held::new(options.memory, {
+                let freed = Arc::clone(&freed);
+                move || freed.notify_waiters()
+            }),
+            freed,
+            routes: RwLock::default(),
+            queues: Mutex::default(),
+            making: tokio::sync::Mutex::default(),
+            durable,
+            counts: Counts::default(),
+            is_closing: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn routes(&self) -> RwLockReadGuard<'_, Routes> {
+        self.routes.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn routes_mut(&self) -> RwLockWriteGuard<'_, Routes> {
+        self.routes.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Delivers the messages of a batch. A subscriber for which too much waits then is ended.
+    pub(super) fn deliver(&self, batch: &mut FanOut<Peer>) {
+        let delivered = batch.take(|subscriber, messages| {
+            let waiting = subscriber.deliver(messages);
+            if waiting > self.limits.subscriber_bytes {
+                self.end_slow(&subscriber, waiting);
+            }
+        });
+        if delivered > 0 {
+            self.counts.delivered(delivered);
+            self.make_room();
+        }
+    }
+
+    /// Adds a connection.
+    pub(super) fn join(&self, link: Link<Session>, info: PeerInfo) -> Peer {
+        let mut routes = self.routes_mut();
+        let slot = routes.free.pop().unwrap_or(routes.peers.len());
+        let peer = Peer::new(link, info, slot);
+        match routes.peers.get_mut(slot) {
+            Some(place) => *place = Some(peer.clone()),
+            None => routes.peers.push(Some(peer.clone())),
+        }
+        peer
+    }
+
+    /// Removes a connection without subscriptions.
+    pub(super) fn leave(&self, peer: &Peer) {
+        let mut routes = self.routes_mut();
+        if let Some(place) = routes.peers.get_mut(peer.slot) {
+            *place = None;
+            routes.free.push(peer.slot);
+        }
+        drop(routes);
+        if self.is_closing() {
+            self.freed.notify_waiters();
+        }
+    }
+
+    /// The connections now.
+    pub(super) fn peers(&self) -> Vec<Peer> {
+        self.routes().peers.iter().flatten().cloned().collect()
+    }
+
+    /// The queue of this name, if there is one.
+    fn known_queue(&self, name: &str) -> Option<Arc<QueueCell>> {
+        locked(&self.queues).get(name).cloned()
+    }
+
+    /// The queues now.
+    pub(super) fn all_queues(&self) -> Vec<Arc<QueueCell>> {
+        locked(&self.queues).values().cloned().collect()
+    }
+
+    /// The queue of this name, which is made if need be.
+    pub(super) async fn queue(&self, name: &str) -> Result<Arc<QueueCell>, Refusal> {
+        if let Some(cell) = self.known_queue(name) {
+            return Ok(cell);
+        }
+        let _making = self.making.lock().await;
+        if let Some(cell) = self.known_queue(name) {
+            return Ok(cell);
+        }
+        let (limit, count) = (self.limits.queues, locked(&self.queues).len());
+        if count >= limit {
+            let text = format!("there are {count} queues, as many as there may be (max_queues)");
+            return Err(Refusal::new("micromsg.too_many_queues", text));
+        }
+        let stored = match &self.durable {
+            Some(durable) => Some(durable.consumer(name).await?),
+            None => None,
+        };
+        let cell = QueueCell::new(name, self.limits.aside, stored);
+        self.add_queue(&cell);
+        Ok(cell)
+    }
+
+    pub(super) fn add_queue(&self, cell: &Arc<QueueCell>) {
+        locked(&self.queues).insert(cell.name.to_string(), Arc::clone(cell));
+    }
+
+    /// Removes a queue in memory that nobody uses.
+    pub(super) fn forget_queue(&self, cell: &QueueCell) {
+        let mut queues = locked(&self.queues);
+        if cell.remove_if_idle() {
+            queues.remove(&*cell.name);
+        }
+    }
+
+    /// Ends a connection with an error, and says so.
+    pub(super) fn refuse(&self, peer: &Peer, refusal: &Refusal) {
+        if peer.refuse(&refusal.text) {
+            self.counts.refused.fetch_add(1, Ordering::Relaxed);
+            let (code, why, peer) = (refusal.code, &refusal.text, &*peer.info.name);
+            tracing::warn!(code, peer, why, "a connection of the broker was ended");
+        }
+    }
+
+    /// Ends a subscriber for which too much waits.
+    pub(super) fn end_slow(&self, peer: &Peer, waiting: usize) {
+        let limit = self.limits.subscriber_bytes;
+        let text = format!(
+            "this subscriber is too slow: {waiting} bytes wait for it, and there may be {limit} (max_subscriber_bytes)"
+        );
+        self.slow(peer, text);
+    }
+
+    fn slow(&self, peer: &Peer, text: String) {
+        if !peer.is_refused() {
+            self.counts.slow.fetch_add(1, Ordering::Relaxed);
+        }
+        self.refuse(peer, &Refusal::new("micromsg.slow_subscriber", text));
+    }
+
+    /// Ends the slowest subscribers until the messages that wait fit into the memory.
+    pub(super) fn make_room(&self) {
+        while self.held.is_over() {
+            let peers = self.peers();
+            let behind = peers
+                .iter()
+                .filter(|peer| peer.waiting_noted() > 0 && !peer.is_refused());
+            let slowest = behind
+                .map(|peer| (peer.waiting_now(), peer))
+                .max_by_key(|(waiting, _)| *waiting);
+            let Some((waiting, slowest)) = slowest.filter(|(waiting, _)| *waiting > 0) else {
+                return;
+            };
+            let (bytes, limit) = (self.held.bytes(), self.held.limit());
+            let text = format!(
+                "this subscriber is the slowest one: {waiting} bytes wait for it, {bytes} bytes of messages for all of \
+                 them, and there may be {limit} (memory)"
+            );
+            self.slow(slowest, text);
+        }
+    }
+
+    /// Whether publishers to a queue may go on.
+    pub(super) fn has_room(&self, queue: &QueueCell) -> bool {
+        !self.held.is_half_full() && queue.has_room(self)
+    }
+
+    /// Wakes the task that reads the spool and writes the marks.
+    pub(super) fn wake_keeper(&self) {
+        if let Some(durable) = &self.durable {
+            durable.wake.notify_one();
+        }
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Relaxed)
+    }
+
+    /// Nothing more is handed out of queues.
+    pub(super) fn begin_close(&self) {
+        self.is_closing.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn stats(&self) -> BrokerStats {
+        let total = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let counts = &self.counts;
+        let (mut waiting, mut out) = (0, 0);
+        let queues = self.all_queues();
+        for cell in &queues {
+            let state = cell.lock();
+            waiting += state.queue.waiting() as u64;
+            out += state.queue.out() as u64;
+        }
+        BrokerStats {
+            connections: self.routes().peers.iter().flatten().count() as u64,
+            subscriptions: total(&counts.subscriptions),
+            published: total(&counts.published),
+            delivered: total(&counts.delivered),
+            slow_subscribers: total(&counts.slow),
+            refused: total(&counts.refused),
+            ignored: total(&counts.ignored),
+            queues: queues.len() as u64,
+            waiting,
+            unacknowledged: out,
+            held_bytes: self.held.bytes(),
+        }
+    }
+}

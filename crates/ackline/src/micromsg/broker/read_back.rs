@@ -1,0 +1,168 @@
+//! Messages of one queue, read back from the spool as they came.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use ackline_micromsg::session::Routed;
+use ackline_micromsg::stored::{StoredMessages, put_length};
+use ackline_spool::{
+    Layout, LayoutError, Layouts, OnLoss, ReadOptions, Rows, Spool, SpoolError, StoredBlock,
+};
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::Int64Type;
+use arrow_array::{Array as _, RecordBatch};
+use bytes::Bytes;
+
+use super::super::layout::NAME;
+
+/// The messages of a range.
+pub(super) struct Read {
+    /// Each with its position.
+    pub(super) messages: Vec<(u64, Routed)>,
+    /// The end of the range that was read.
+    pub(super) to: u64,
+    /// Whether it is the end of everything that is durable.
+    pub(super) is_all: bool,
+}
+
+/// Reads messages of a queue from a position on, until they have so many bytes. Blocks.
+pub(super) fn read(spool: &Spool, queue: &str, from: u64, room: usize) -> Result<Read, SpoolError> {
+    let durable = spool.durable()?;
+    let to = durable.min(from.saturating_add(MOST_POSITIONS));
+    let layouts = Layouts::new(vec![Arc::new(OfQueue(queue.to_owned()))]);
+    let columns = ["position", "sequence", "payload", "attributes"].map(str::to_owned);
+    let options = ReadOptions {
+        columns: Some(columns.into()),
+        batch_rows: BATCH_ROWS,
+        on_loss: OnLoss::Skip,
+        ..ReadOptions::default()
+    };
+    let mut reader = spool.read(&layouts, from..to, &options)?;
+    let mut read = Read {
+        messages: Vec::new(),
+        to: from,
+        is_all: false,
+    };
+    let mut bytes = 0;
+    for batch in reader.by_ref() {
+        let batch = batch?;
+        let positions = batch
+            .column(column(&batch, "position"))
+            .as_primitive::<Int64Type>();
+        if let Some(last) = positions.iter().flatten().last() {
+            read.to = u64::try_from(last).unwrap_or(0).saturating_add(1);
+        }
+        bytes += take(&batch, queue, &mut read.messages);
+        if bytes >= room {
+            break;
+        }
+    }
+    if bytes < room {
+        read.to = to;
+    }
+    for loss in reader.skipped() {
+        tracing::error!(
+            code = "micromsg.queue_lost",
+            queue,
+            from = loss.from,
+            to = loss.to,
+            "positions of the spool cannot be read: messages of the queue may be lost"
+        );
+    }
+    read.is_all = read.to >= durable;
+    Ok(read)
+}
+
+/// Takes the messages of a batch; returns their bytes.
+fn take(batch: &RecordBatch, queue: &str, messages: &mut Vec<(u64, Routed)>) -> usize {
+    let positions = batch
+        .column(column(batch, "position"))
+        .as_primitive::<Int64Type>();
+    let sequences = batch
+        .column(column(batch, "sequence"))
+        .as_primitive::<Int64Type>();
+    let payloads = batch.column(column(batch, "payload")).as_binary::<i32>();
+    let mut bytes = 0;
+    for row in 0..batch.num_rows() {
+        if sequences.value(row) == OTHER || payloads.is_null(row) {
+            continue;
+        }
+        let Ok(stored) = StoredMessages::new(payloads.value(row), 1).read() else {
+            continue;
+        };
+        let message = Routed {
+            destination: queue.into(),
+            properties: String::from_utf8_lossy(stored.properties).into(),
+            payload: Bytes::copy_from_slice(stored.payload),
+            dotnet_type: dotnet_type(batch, row),
+        };
+        bytes += message.bytes();
+        messages.push((u64::try_from(positions.value(row)).unwrap_or(0), message));
+    }
+    bytes
+}
+
+fn dotnet_type(batch: &RecordBatch, row: usize) -> Option<Arc<str>> {
+    let attributes = batch.column(column(batch, "attributes")).as_map();
+    let pairs = attributes.value(row);
+    let (names, values) = (
+        pairs.column(0).as_string::<i32>(),
+        pairs.column(1).as_string::<i32>(),
+    );
+    let at = names.iter().position(|name| name == Some(DOTNET_TYPE))?;
+    Some(values.value(at).into())
+}
+
+fn column(batch: &RecordBatch, name: &str) -> usize {
+    // The columns were asked for by name.
+    batch.schema().index_of(name).unwrap_or(0)
+}
+
+/// The layout `micromsg/1` for one queue: the payload of a row is the whole stored message, and rows of other destinations
+/// are empty.
+struct OfQueue(String);
+
+impl Layout for OfQueue {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn expand(
+        &self,
+        block: &StoredBlock<'_>,
+        rows: Range<u32>,
+        out: &mut Rows,
+    ) -> Result<(), LayoutError> {
+        if block.origin.stream != Some(&*self.0) {
+            for _ in rows {
+                out.push_payload(OTHER, &[]);
+            }
+            return Ok(());
+        }
+        let mut messages = StoredMessages::new(block.body, block.count);
+        messages.skip(rows.start).map_err(LayoutError)?;
+        let mut whole = Vec::new();
+        for _ in rows {
+            if out.is_full() {
+                return Ok(());
+            }
+            let message = messages.read().map_err(LayoutError)?;
+            whole.clear();
+            for part in [message.properties, message.payload] {
+                put_length(&mut whole, part.len());
+                whole.extend_from_slice(part);
+            }
+            out.push_payload(0, &whole);
+        }
+        Ok(())
+    }
+}
+
+/// The attribute that names the .NET type of a block's messages.
+pub(super) const DOTNET_TYPE: &str = "micromsg.dotnet_type";
+/// The sequence number of a row of another destination.
+const OTHER: i64 = -1;
+/// Positions that are read at once: of all queues.
+const MOST_POSITIONS: u64 = 100_000;
+/// Rows of a batch.
+const BATCH_ROWS: usize = 256;

@@ -1,0 +1,401 @@
+//! The task of one connection of a broker: it takes everything that the peer sends, and its acknowledgements.
+
+use std::collections::HashMap;
+use std::future::{Future as _, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+
+use ackline_core::Handles as _;
+use ackline_micromsg::Error;
+use ackline_micromsg::broker::FanOut;
+use ackline_micromsg::session::{Arrival, Interest, Received, Routed, Session, TOP, Wait};
+use ackline_micromsg::{Filter, Subscribe};
+use tokio::sync::futures::Notified;
+
+use super::hub::{Hub, Refusal};
+use super::peer::Peer;
+use super::queue_cell::{Finished, QueueCell};
+
+/// One connection.
+pub(super) struct Serving {
+    hub: Arc<Hub>,
+    peer: Peer,
+    /// Its subscriptions, and the bytes that each takes.
+    subscriptions: HashMap<String, Subscribed>,
+    subscription_bytes: usize,
+    fan_out: FanOut<Peer>,
+    /// Its acknowledgements that were seen.
+    acknowledged: u64,
+    /// No further commands come.
+    has_all_commands: bool,
+    /// Its messages wait for room in this queue.
+    waits_for: Option<Arc<QueueCell>>,
+}
+
+struct Subscribed {
+    bytes: usize,
+    /// `None`: a topic.
+    queue: Option<Arc<QueueCell>>,
+}
+
+/// Messages in a row to one queue, with their positions on the connection.
+type ToQueue = (String, Vec<(Arc<Routed>, u64)>);
+
+/// Something to do.
+enum Step {
+    Command(Arrival),
+    Ignored,
+    Messages(Vec<Received>),
+    Acknowledged(u64),
+    /// There may be room in queues.
+    Freed,
+    Over,
+}
+
+impl Serving {
+    pub(super) fn new(hub: Arc<Hub>, peer: Peer) -> Self {
+        Self {
+            hub,
+            peer,
+            subscriptions: HashMap::new(),
+            subscription_bytes: 0,
+            fan_out: FanOut::default(),
+            acknowledged: 0,
+            has_all_commands: false,
+            waits_for: None,
+        }
+    }
+
+    /// Serves the connection to its end.
+    pub(super) async fn run(mut self) {
+        loop {
+            let hub = Arc::clone(&self.hub);
+            let mut freed = pin!(hub.freed.notified());
+            freed.as_mut().enable();
+            // After this look, a change is not missed.
+            self.waits_for.take_if(|queue| hub.has_room(queue));
+            match poll_fn(|context| self.poll_step(context, freed.as_mut())).await {
+                Step::Command(Arrival::Subscribe(wanted)) => self.subscribe(wanted).await,
+                Step::Command(Arrival::Unsubscribe(topic)) => self.unsubscribe(&topic),
+                Step::Command(Arrival::Command(_)) | Step::Ignored => {
+                    hub.counts.ignored.fetch_add(1, Ordering::Relaxed);
+                }
+                Step::Messages(messages) => self.publish(messages).await,
+                Step::Acknowledged(through) => {
+                    self.acknowledged = through;
+                    self.take_acknowledged();
+                }
+                Step::Freed => {}
+                Step::Over => break,
+            }
+        }
+    }
+
+    fn poll_step(
+        &mut self,
+        context: &mut Context<'_>,
+        freed: Pin<&mut Notified<'_>>,
+    ) -> Poll<Step> {
+        if !self.has_all_commands {
+            match self.poll_session(Wait::Arrival, context, Session::take_arrival) {
+                Poll::Ready(Some(command)) => return Poll::Ready(Step::Command(command)),
+                Poll::Ready(None) => self.has_all_commands = true,
+                Poll::Pending => {}
+            }
+        }
+        let seen = self.acknowledged;
+        let acknowledged = self.poll_session(Wait::Acknowledged, context, |session| match session
+            .acknowledged_count()
+        {
+            count if count > seen => Ok(Some(count)),
+            _ => Err(Error::Blocked),
+        });
+        if let Poll::Ready(Some(through)) = acknowledged {
+            return Poll::Ready(Step::Acknowledged(through));
+        }
+        if let Poll::Ready(Some(_)) =
+            self.poll_session(Wait::Extension, context, Session::take_extension)
+        {
+            return Poll::Ready(Step::Ignored);
+        }
+        if self.waits_for.is_some() {
+            if freed.poll(context).is_ready() {
+                return Poll::Ready(Step::Freed);
+            }
+            // Its end alone is waited for: messages that were not read are not acknowledged.
+            let end = self
+                .peer
+                .link
+                .poll_when(u64::MAX, context, |_, _| Poll::<()>::Pending);
+            return end.map(|_| Step::Over);
+        }
+        let has_all_commands = self.has_all_commands;
+        let messages = self.poll_session(Wait::Message, context, |session| {
+            // A command that came before a message takes effect before it.
+            if !has_all_commands && session.is_there(TOP, Interest::Arrival) {
+                return Ok(Some(Vec::new()));
+            }
+            let some = session.receive_some(MOST_MESSAGES, MOST_BYTES)?;
+            Ok((!some.is_empty()).then_some(some))
+        });
+        messages.map(|messages| messages.map_or(Step::Over, Step::Messages))
+    }
+
+    /// Takes something from the session; `None` if nothing more comes.
+    fn poll_session<T>(
+        &self,
+        wait: Wait,
+        context: &Context<'_>,
+        mut take: impl FnMut(&mut Session) -> Result<Option<T>, Error>,
+    ) -> Poll<Option<T>> {
+        let polled =
+            self.peer
+                .link
+                .poll_when(wait.key(), context, |session, _| match take(session) {
+                    Err(Error::Blocked) => Poll::Pending,
+                    taken => Poll::Ready(taken.unwrap_or(None)),
+                });
+        polled.map(|taken| taken.unwrap_or(None))
+    }
+
+    /// Hands messages on: those to topics at once, those to queues as these allow.
+    async fn publish(&mut self, messages: Vec<Received>) {
+        for (name, messages) in self.publish_to_topics(&messages) {
+            if let Err(refusal) = self.enqueue(&name, messages).await {
+                self.hub.refuse(&self.peer, &refusal);
+                return;
+            }
+        }
+    }
+
+    /// Hands messages to topics on; returns those to queues.
+    fn publish_to_topics(&mut self, messages: &[Received]) -> Vec<ToQueue> {
+        let hub = &self.hub;
+        hub.counts
+            .published
+            .fetch_add(messages.len() as u64, Ordering::Relaxed);
+        let mut queued: Vec<ToQueue> = Vec::new();
+        let mut finished = Vec::with_capacity(messages.len());
+        let routes = hub.routes();
+        for Received { position, message } in messages {
+            let name = message.destination();
+            let is_queue = hub.names.has(name);
+            finished.push(!is_queue);
+            if !is_queue {
+                self.fan_out
+                    .add(&routes.topics, &hub.held, message, |peer| peer.slot);
+                continue;
+            }
+            let routed = (hub.held.routed(message), *position);
+            match queued.last_mut() {
+                Some((last, all)) if last == name => all.push(routed),
+                _ => queued.push((name.to_owned(), vec![routed])),
+            }
+        }
+        drop(routes);
+        hub.deliver(&mut self.fan_out);
+        // Before they are with their queues: they may be finished at once.
+        self.peer.publish(finished);
+        queued
+    }
+
+    async fn enqueue(
+        &mut self,
+        name: &str,
+        messages: Vec<(Arc<Routed>, u64)>,
+    ) -> Result<(), Refusal> {
+        loop {
+            let queue = self.hub.queue(name).await?;
+            match &self.hub.durable {
+                Some(durable) => durable.append(&self.hub, &queue, &self.peer, &messages)?,
+                None if queue.publish(&self.hub, &self.peer, &messages) => {}
+                // It was removed meanwhile.
+                None => continue,
+            }
+            if !self.hub.has_room(&queue) {
+                self.waits_for = Some(queue);
+            }
+            return Ok(());
+        }
+    }
+
+    /// The peer has acknowledged messages: its queues may have more for it.
+    fn take_acknowledged(&mut self) {
+        let acked = self.peer.take_acknowledged();
+        let mut finished = Finished::default();
+        let mut left: HashMap<Arc<str>, (Arc<QueueCell>, Vec<u64>)> = HashMap::new();
+        for one in acked {
+            let name = Arc::clone(&one.queue.name);
+            left.entry(name)
+                .or_insert_with(|| (one.queue, Vec::new()))
+                .1
+                .push(one.at);
+        }
+        for queue in self
+            .subscriptions
+            .values()
+            .filter_map(|one| one.queue.as_ref())
+        {
+            let positions = left.remove(&queue.name).map(|(_, positions)| positions);
+            let positions = positions.unwrap_or_default();
+            queue.acked(&self.hub, &self.peer, &positions, &mut finished);
+        }
+        // Of a queue that it has left since it has nothing to acknowledge.
+        finished.tell();
+        if self.hub.is_closing() {
+            self.hub.freed.notify_waiters();
+        }
+    }
+
+    async fn subscribe(&mut self, wanted: Subscribe) {
+        if let Err(refusal) = self.try_subscribe(wanted).await {
+            self.hub.refuse(&self.peer, &refusal);
+        }
+    }
+
+    async fn try_subscribe(&mut self, wanted: Subscribe) -> Result<(), Refusal> {
+        let hub = Arc::clone(&self.hub);
+        let bytes = self.check(&wanted)?;
+        let Subscribe { topic, filter, .. } = wanted;
+        let queue = if hub.names.has(&topic) {
+            Some(self.subscribe_to_queue(&topic, filter).await?)
+        } else {
+            hub.routes_mut()
+                .topics
+                .set(&topic, self.peer.clone(), filter);
+            None
+        };
+        let before = self
+            .subscriptions
+            .insert(topic, Subscribed { bytes, queue });
+        if before.is_none() {
+            hub.counts.subscriptions.fetch_add(1, Ordering::Relaxed);
+        }
+        self.count_bytes(bytes, before.map_or(0, |before| before.bytes));
+        Ok(())
+    }
+
+    /// Judges a subscription by the limits; returns the bytes that it takes.
+    fn check(&self, wanted: &Subscribe) -> Result<usize, Refusal> {
+        let (hub, limits) = (&self.hub, &self.hub.limits);
+        let is_new = !self.subscriptions.contains_key(&wanted.topic);
+        if is_new && self.subscriptions.len() >= limits.subscriptions {
+            let text = format!(
+                "more than {} subscriptions on one connection (max_subscriptions)",
+                limits.subscriptions
+            );
+            return Err(Refusal::new("micromsg.too_many_subscriptions", text));
+        }
+        let conditions = wanted
+            .filter
+            .as_ref()
+            .map_or(0, |filter| filter.conditions().len());
+        if conditions > limits.filter_conditions {
+            let text = format!(
+                "a filter has {conditions} conditions, and there may be {} (max_filter_conditions)",
+                limits.filter_conditions
+            );
+            return Err(Refusal::new("micromsg.too_many_conditions", text));
+        }
+        let filter = wanted
+            .filter
+            .as_ref()
+            .map_or(0, |filter| filter.held_bytes());
+        let bytes = SUBSCRIPTION_BYTES + 2 * wanted.topic.len() + filter;
+        let before = self
+            .subscriptions
+            .get(&wanted.topic)
+            .map_or(0, |one| one.bytes);
+        let all = self.subscription_bytes - before + bytes;
+        if all > limits.subscription_bytes {
+            let text = format!(
+                "the subscriptions of this connection take {all} bytes, and there may be {} (max_subscription_bytes)",
+                limits.subscription_bytes
+            );
+            return Err(Refusal::new("micromsg.subscriptions_too_large", text));
+        }
+        let total = hub.counts.subscription_bytes.load(Ordering::Relaxed) + bytes as u64;
+        let most = hub.held.limit() / 4;
+        if total > most {
+            let text = format!(
+                "all subscriptions together would take {total} bytes, and there may be {most}, a quarter of memory (memory)"
+            );
+            return Err(Refusal::new("micromsg.subscriptions_too_large", text));
+        }
+        Ok(bytes)
+    }
+
+    async fn subscribe_to_queue(
+        &self,
+        name: &str,
+        filter: Option<Arc<Filter>>,
+    ) -> Result<Arc<QueueCell>, Refusal> {
+        let has_acks = self
+            .peer
+            .link
+            .call(|session, _| session.window_room().is_some());
+        if !has_acks {
+            let text = "a queue needs acknowledgements: offer batch-ack or ack";
+            return Err(Refusal::new("micromsg.queue_without_acks", text));
+        }
+        // Its room is known from now on.
+        self.peer.waiting_now();
+        loop {
+            let queue = self.hub.queue(name).await?;
+            if queue.subscribe(&self.hub, &self.peer, filter.clone()) {
+                return Ok(queue);
+            }
+        }
+    }
+
+    fn unsubscribe(&mut self, topic: &str) {
+        // Acknowledgements that came before it count.
+        self.take_acknowledged();
+        if let Some(one) = self.subscriptions.remove(topic) {
+            self.take_leave(topic, one);
+        }
+    }
+
+    fn take_leave(&mut self, topic: &str, one: Subscribed) {
+        match one.queue {
+            Some(queue) => {
+                queue.leave(&self.hub, &self.peer);
+                self.hub.forget_queue(&queue);
+            }
+            None => drop(self.hub.routes_mut().topics.remove(topic, &self.peer)),
+        }
+        self.hub
+            .counts
+            .subscriptions
+            .fetch_sub(1, Ordering::Relaxed);
+        self.count_bytes(0, one.bytes);
+    }
+
+    fn count_bytes(&mut self, more: usize, less: usize) {
+        self.subscription_bytes = self.subscription_bytes + more - less;
+        let total = &self.hub.counts.subscription_bytes;
+        total.fetch_add(more as u64, Ordering::Relaxed);
+        total.fetch_sub(less as u64, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Serving {
+    /// The connection is over: its last acknowledgements count, and others get its messages.
+    fn drop(&mut self) {
+        self.take_acknowledged();
+        for (topic, one) in std::mem::take(&mut self.subscriptions) {
+            self.take_leave(&topic, one);
+        }
+        self.peer.forget_handed();
+        self.hub.leave(&self.peer);
+    }
+}
+
+/// Messages that are taken at once.
+const MOST_MESSAGES: usize = 256;
+/// Bytes of their payloads, about.
+const MOST_BYTES: usize = 256 << 10;
+/// Bytes of a subscription beside its texts, about.
+const SUBSCRIPTION_BYTES: usize = 256;

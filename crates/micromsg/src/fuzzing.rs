@@ -1,0 +1,25 @@
+//! The code that the fuzz targets, the replay of their corpora and the tests run: each entry takes any bytes and fails
+//! an assertion if a promise of the crate does not hold for them.
+
+mod model;
+mod ops;
+mod receive;
+mod roundtrip;
+
+use std::time::Instant;
+
+/// Any split of any bytes gives the same, for an end in many states, and no more is held than is charged.
+pub fn receive(start: Instant, data: &[u8]) {
+    receive::receive(start, data);
+}
+
+/// Any order of calls and deliveries at both ends: neither finds fault with the other, no window is exceeded, and every
+/// message arrives once, in order and whole.
+pub fn ops(start: Instant, data: &[u8]) {
+    ops::ops(start, data);
+}
+
+/// Everything that can be read is written in one form, which reads as the same and is written in the same form again.
+pub fn roundtrip(data: &[u8]) {
+    roundtrip::roundtrip(data);
+}

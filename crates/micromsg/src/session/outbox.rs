@@ -1,0 +1,245 @@
+//! Messages of this end: those that the machine has not taken, and the acknowledgements of the others.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::Session;
+use crate::{Connection, Error, Outbound, refusal};
+
+/// A message on its way to any number of receivers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Routed {
+    /// Its destination.
+    pub destination: Box<str>,
+    /// Its properties, as they go on the wire.
+    pub properties: Box<str>,
+    /// Its payload.
+    pub payload: Bytes,
+    /// Its .NET type.
+    pub dotnet_type: Option<Arc<str>>,
+}
+
+impl Routed {
+    /// The message, but for its payload. The type only goes to ends that know of types.
+    fn outbound(&self, has_types: bool) -> Outbound<'_> {
+        Outbound {
+            destination: &self.destination,
+            properties: &self.properties,
+            dotnet_type: self.dotnet_type.as_deref().filter(|_| has_types),
+        }
+    }
+
+    /// Bytes that it holds, with those beside its texts and its payload.
+    pub fn bytes(&self) -> usize {
+        let texts = self.destination.len().saturating_add(self.properties.len());
+        let own = texts.saturating_add(self.payload.len());
+        own.saturating_add(ROUTED_BYTES)
+    }
+}
+
+/// Bytes that a message takes beside its own, about: many empty ones have a price too.
+const ROUTED_BYTES: usize = 128;
+
+/// Messages that wait to be sent.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    /// Bytes that may wait in the machine.
+    most: usize,
+    /// Messages that the machine has not taken.
+    waiting: VecDeque<Arc<Routed>>,
+    /// Bytes of these.
+    bytes: usize,
+    /// Messages of this end so far.
+    sent: u64,
+    /// Those of them that are acknowledged.
+    acknowledged: u64,
+    /// Whether a call was refused for want of room.
+    is_wanted: bool,
+}
+
+impl Outbox {
+    pub(super) const fn new(most: usize) -> Self {
+        Self {
+            most,
+            waiting: VecDeque::new(),
+            bytes: 0,
+            sent: 0,
+            acknowledged: 0,
+            is_wanted: false,
+        }
+    }
+
+    /// Whether a frame may be given to the machine: one of any length is taken where nothing waits.
+    pub(super) const fn has_room(&self, machine: &Connection, bytes: usize) -> bool {
+        let waiting = machine.waiting_bytes();
+        waiting == 0 || waiting.saturating_add(bytes) <= self.most
+    }
+
+    /// Gives waiting messages to the machine, as far as its window and its room go.
+    pub(super) fn fill(&mut self, machine: &mut Connection) {
+        let has_types = machine.has_extension("dotnet");
+        while let Some(next) = self.waiting.front() {
+            let bytes = next.bytes();
+            if !self.has_room(machine, bytes) {
+                return;
+            }
+            let payload = next.payload.clone();
+            if machine.send(next.outbound(has_types), payload).is_err() {
+                // Its window is full, or the connection is over. Texts were checked before.
+                return;
+            }
+            self.bytes = self.bytes.saturating_sub(bytes);
+            self.waiting.pop_front();
+            self.sent = self.sent.saturating_add(1);
+        }
+    }
+
+    /// Drops the messages that the machine has not taken.
+    pub(super) fn clear(&mut self) {
+        self.waiting = VecDeque::new();
+        self.bytes = 0;
+    }
+
+    pub(super) fn acknowledged(&mut self, machine: &Connection) {
+        self.acknowledged = self.sent.saturating_sub(u64::from(machine.pending()));
+    }
+
+    /// Whether somebody waits for room that is there now.
+    pub(super) fn has_waiters(&mut self, machine: &Connection) -> bool {
+        let is_woken = self.is_wanted && self.has_room(machine, 0);
+        self.is_wanted &= !is_woken;
+        is_woken
+    }
+}
+
+impl Session {
+    /// Sends a message; returns its position among all messages of this end, from 1.
+    ///
+    /// # Errors
+    /// [`Error::Blocked`]: the handshake has not ended, as many messages as were agreed on wait for their acknowledgement, or
+    /// there is no room. `not_ascii`, `out_of_range`, `message_too_large`, `extension_not_negotiated`; the end.
+    pub fn send(&mut self, message: Outbound<'_>, payload: Bytes) -> Result<u64, Error> {
+        self.connected()?;
+        let len = u64::try_from(payload.len()).unwrap_or(u64::MAX);
+        if len > self.machine.limits().max_message_bytes {
+            return Err(Error::Usage(refusal::MESSAGE_TOO_LARGE));
+        }
+        let checked = self.machine.check_send(message);
+        let has_room =
+            self.outbox.waiting.is_empty() && self.outbox.has_room(&self.machine, payload.len());
+        match checked {
+            Err(error) if error == refusal::WINDOW_FULL => return Err(Error::Blocked),
+            Ok(()) if !has_room => {
+                self.outbox.is_wanted = true;
+                return Err(Error::Blocked);
+            }
+            checked => self.told(checked)?,
+        }
+        let sent = self.machine.send(message, payload);
+        self.told(sent)?;
+        self.outbox.sent = self.outbox.sent.saturating_add(1);
+        Ok(self.outbox.sent)
+    }
+
+    /// Whether a message of so many bytes would be taken. If not, the next room wakes those that wait for it.
+    pub(super) fn has_room(&mut self, bytes: usize) -> bool {
+        let is_open = self.machine.check_send(Outbound::default()).is_ok();
+        let is_first = self.outbox.waiting.is_empty();
+        let has_room = is_open && is_first && self.outbox.has_room(&self.machine, bytes);
+        self.outbox.is_wanted |= !has_room;
+        has_room
+    }
+
+    /// Whether a frame of so many bytes would be taken. If not, the next room wakes those that wait for it.
+    pub(super) fn has_frame_room(&mut self, bytes: usize) -> bool {
+        let has_room = self.outbox.has_room(&self.machine, bytes);
+        self.outbox.is_wanted |= !has_room;
+        has_room
+    }
+
+    /// Messages that may wait for their acknowledgement; `None` without acknowledgements, and before the end of the handshake.
+    pub fn window(&self) -> Option<u16> {
+        self.machine.windowed()
+    }
+
+    /// Puts messages behind those that wait, to be sent as the window and the transport allow; returns the bytes that wait then.
+    ///
+    /// # Errors
+    /// The connection is over.
+    pub fn deliver(
+        &mut self,
+        messages: impl IntoIterator<Item = Arc<Routed>>,
+    ) -> Result<usize, Error> {
+        self.over().map_or(Ok(()), Err)?;
+        for message in messages {
+            self.outbox.bytes = self.outbox.bytes.saturating_add(message.bytes());
+            self.outbox.waiting.push_back(message);
+        }
+        self.outbox.fill(&mut self.machine);
+        Ok(self.waiting_bytes())
+    }
+
+    /// Bytes of messages and frames that wait to be sent.
+    pub fn waiting_bytes(&self) -> usize {
+        self.outbox
+            .bytes
+            .saturating_add(self.machine.waiting_bytes())
+    }
+
+    /// The position of the next message that is delivered.
+    pub fn next_position(&self) -> u64 {
+        let waiting = u64::try_from(self.outbox.waiting.len()).unwrap_or(u64::MAX);
+        self.outbox.sent.saturating_add(waiting).saturating_add(1)
+    }
+
+    /// Messages that wait for room in the window or in the transport, and those that the peer has not acknowledged.
+    pub fn outstanding(&self) -> (usize, u16) {
+        (self.outbox.waiting.len(), self.machine.pending())
+    }
+
+    /// Further messages that the peer's window has room for now; `None` without acknowledgements.
+    pub fn window_room(&self) -> Option<usize> {
+        let window = self.machine.windowed()?;
+        let taken = usize::from(self.machine.pending()).saturating_add(self.outbox.waiting.len());
+        Some(usize::from(window).saturating_sub(taken))
+    }
+
+    /// Messages of this end that the peer has acknowledged.
+    pub const fn acknowledged_count(&self) -> u64 {
+        self.outbox.acknowledged
+    }
+
+    /// Whether all messages up to a position are acknowledged.
+    ///
+    /// # Errors
+    /// [`Error::Blocked`]: not yet. `extension_not_negotiated`: there are no acknowledgements; `out_of_range`: no such message
+    /// was sent; [`Error::Unacknowledged`]: the connection has ended before; [`Error::Failed`]; [`Error::Ended`].
+    pub fn acknowledged(&self, position: u64) -> Result<(), Error> {
+        if position <= self.outbox.acknowledged {
+            return Ok(());
+        }
+        if position > self.outbox.sent {
+            return Err(Error::Usage(refusal::OUT_OF_RANGE));
+        }
+        if self.connected.is_some() && self.machine.windowed().is_none() {
+            return Err(Error::Usage(refusal::EXTENSION_NOT_NEGOTIATED));
+        }
+        let left = self.outbox.sent.saturating_sub(self.outbox.acknowledged);
+        match self.end() {
+            None => Err(Error::Blocked),
+            Some(_) if self.has_ended_quietly() => Err(Error::Unacknowledged(left)),
+            Some(_) => Err(self.over().unwrap_or(Error::Blocked)),
+        }
+    }
+
+    fn has_ended_quietly(&self) -> bool {
+        self.failed.is_none() && self.machine.fault().is_none()
+    }
+
+    /// Messages of this end so far.
+    pub const fn sent(&self) -> u64 {
+        self.outbox.sent
+    }
+}

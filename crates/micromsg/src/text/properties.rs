@@ -1,0 +1,466 @@
+//! Properties of messages (REQ-MM-22): `name:value;name:value;`. Tools read all properties, strictly. Filters look up single
+//! properties, leniently and without allocation; the connection does not parse properties (R-MM-V11).
+
+use ackline_core::UsageError;
+
+use super::percent::EscapedText;
+use super::value::{Property, PropertyRef};
+use super::{Wrong, check_ascii, entries, is_field, read_name, split_once};
+use crate::{Kind, refusal};
+
+/// Reads properties with their types. An empty text has none; names may come twice.
+///
+/// # Errors
+/// `NotAscii`, `InvalidProperties`, `InvalidPercentEncoding`.
+pub fn read_properties(text: &[u8]) -> Result<Vec<(String, Property)>, Kind> {
+    let invalid = |text, reason| Kind::InvalidProperties { text, reason };
+    let read = check_ascii(text).and_then(|()| entries(text).map(read_property).collect());
+    read.map_err(|wrong| wrong.into_kind("the properties", text, invalid))
+}
+
+/// Writes properties with their types, each with a semicolon behind it (R-MM-9).
+///
+/// # Errors
+/// `invalid_name`: a name has other characters than lower-case letters, digits and hyphens. `not_finite`.
+pub fn write_properties<'a>(
+    properties: impl IntoIterator<Item = (&'a str, &'a Property)>,
+) -> Result<String, UsageError> {
+    let mut out = String::new();
+    for (name, value) in properties {
+        if !is_field(name) {
+            return Err(refusal::INVALID_NAME);
+        }
+        out.push_str(name);
+        out.push(':');
+        value.write(&mut out)?;
+        out.push(';');
+    }
+    Ok(out)
+}
+
+fn read_property(entry: &[u8]) -> Result<(String, Property), Wrong> {
+    let (name, value) = split_once(entry, b":").ok_or(Wrong::Structure("an entry has no colon"))?;
+    let name = read_name(name)?.to_owned();
+    let value = PropertyRef::read(value).ok_or(Wrong::Escape)?;
+    Ok((name, value.into()))
+}
+
+/// The properties of one message, split once. An entry that cannot be read is as if it were missing; of two with one name
+/// the first counts.
+#[derive(Debug, Clone)]
+pub struct Properties<'a> {
+    raw: &'a [u8],
+    /// The first entries that have a colon.
+    entries: [Entry; ROOM],
+    /// Entries in use.
+    count: usize,
+    /// Offset of the text behind these entries. Each look-up splits it again.
+    rest: usize,
+    /// The whole text is split, and ASCII without escapes: every value can be read.
+    is_plain: bool,
+}
+
+/// The position of an entry in the text.
+#[derive(Debug, Clone, Copy, Default)]
+struct Entry {
+    start: u16,
+    colon: u16,
+    /// Offset of the value; 0 without a colon.
+    value: u16,
+    end: u16,
+}
+
+impl<'a> Properties<'a> {
+    /// Splits the properties of a message, as they were sent.
+    pub fn new(raw: &'a [u8]) -> Self {
+        let mut properties = Self {
+            raw,
+            entries: [Entry::default(); ROOM],
+            count: 0,
+            rest: 0,
+            is_plain: false,
+        };
+        properties.split();
+        properties
+    }
+
+    /// The value of a property.
+    pub fn get(&self, name: &str) -> Option<PropertyRef<'a>> {
+        read_name(name.as_bytes()).ok()?;
+        self.find(name.as_bytes()).map(PropertyRef::from)
+    }
+
+    /// The properties that can be read, in their order. A name may come twice.
+    pub fn iter(&self) -> impl Iterator<Item = (&'a str, PropertyRef<'a>)> {
+        let pairs = self.indexed().chain(self.behind());
+        pairs.filter_map(|(name, value)| {
+            let name = read_name(name).ok()?;
+            Some((name, PropertyRef::read(value)?))
+        })
+    }
+
+    /// The value of a property, with the letter of its type. The name must be a valid one.
+    #[inline]
+    pub(crate) fn find(&self, name: &[u8]) -> Option<EscapedText<'a>> {
+        if !self.is_plain {
+            return self.find_readable(name);
+        }
+        let (_, value) = self.indexed().find(|(own, _)| *own == name)?;
+        Some(EscapedText::plain(value))
+    }
+
+    /// The first value of this name with sound escapes.
+    fn find_readable(&self, name: &[u8]) -> Option<EscapedText<'a>> {
+        let named = |(own, _): &(&[u8], &[u8])| *own == name;
+        for (_, value) in self.indexed().filter(named) {
+            if let Some(text) = EscapedText::read(value) {
+                return Some(text);
+            }
+        }
+        let mut behind = self.behind().filter(named);
+        behind.find_map(|(_, value)| EscapedText::read(value))
+    }
+
+    /// Names and values of the split entries.
+    fn indexed(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let raw = self.raw;
+        let entries = self.entries.iter().take(self.count);
+        entries.filter_map(move |entry| {
+            let name = raw.get(usize::from(entry.start)..usize::from(entry.colon))?;
+            let value = raw.get(usize::from(entry.value)..usize::from(entry.end))?;
+            Some((name, value))
+        })
+    }
+
+    /// Names and values behind the split entries.
+    fn behind(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let rest = self.raw.get(self.rest..).unwrap_or_default();
+        let entries = rest.split(|byte| *byte == b';');
+        entries.filter_map(|entry| split_once(entry, b":"))
+    }
+
+    /// Splits the text as far as there is room, eight bytes at a time.
+    fn split(&mut self) {
+        let text = self.raw.get(..MOST_SPLIT).unwrap_or(self.raw);
+        let (words, tail) = text.as_chunks::<WORD>();
+        let mut last = [0; WORD];
+        for (to, from) in last.iter_mut().zip(tail) {
+            *to = *from;
+        }
+        let mut entry = Entry::default();
+        let mut special = 0;
+        let mut start = 0_u16;
+        for word in words.iter().chain([&last]) {
+            let word = u64::from_le_bytes(*word);
+            special |= word & repeated(0x80) | find_byte(word, b'%');
+            // The colon is the even number before the semicolon.
+            let mut separators = find_byte(word | repeated(1), b';');
+            while separators != 0 {
+                let before = u16::try_from(separators.trailing_zeros() >> 3).unwrap_or_default();
+                separators &= separators.wrapping_sub(1);
+                entry.end = start.saturating_add(before);
+                let is_end = text.get(usize::from(entry.end)) == Some(&b';');
+                if !is_end {
+                    entry.see_colon();
+                } else if !self.push(&mut entry) {
+                    return;
+                }
+            }
+            start = start.saturating_add(8); // the bytes of a word
+        }
+        if let Ok(end) = u16::try_from(self.raw.len()) {
+            entry.end = end;
+            self.is_plain = self.push(&mut entry) && special == 0;
+        }
+    }
+
+    /// Keeps an entry, unless there is no room for it, and begins the next one.
+    fn push(&mut self, entry: &mut Entry) -> bool {
+        if entry.value > 0 {
+            let Some(kept) = self.entries.get_mut(self.count) else {
+                return false;
+            };
+            *kept = *entry;
+            self.count = self.count.saturating_add(1);
+        }
+        self.rest = usize::from(entry.end).saturating_add(1);
+        *entry = Entry {
+            start: entry.end.saturating_add(1),
+            ..Entry::default()
+        };
+        true
+    }
+}
+
+impl Entry {
+    /// Notes a colon at the current end. Those in a value do not count.
+    fn see_colon(&mut self) {
+        if self.value == 0 {
+            self.colon = self.end;
+            self.value = self.end.saturating_add(1);
+        }
+    }
+}
+
+/// The highest bit of every byte of a word that equals `byte`. Other bits are 0.
+const fn find_byte(word: u64, byte: u8) -> u64 {
+    let differences = word ^ repeated(byte);
+    let low = repeated(0x7f);
+    // No addition carries into the next byte. The highest bit of a byte of the sum is 0 only if its low bits are 0.
+    !((differences & low).wrapping_add(low) | differences | low)
+}
+
+/// A word of eight times one byte.
+const fn repeated(byte: u8) -> u64 {
+    u64::from_le_bytes([byte; WORD])
+}
+
+/// Bytes that are looked at together.
+const WORD: usize = 8;
+
+/// Entries that are split once. Messages seldom have more.
+const ROOM: usize = 32;
+
+/// Bytes of a text that are split once. A message has no more, and an offset has 16 bits.
+const MOST_SPLIT: usize = 65_535;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::value::Number;
+    use super::*;
+
+    fn whole(number: i64) -> Property {
+        Property::Number(Number::Whole(number))
+    }
+
+    fn text(text: &str) -> Property {
+        Property::Text(text.to_owned())
+    }
+
+    fn named(properties: &[(&str, Property)]) -> Vec<(String, Property)> {
+        let owned = |(name, value): &(&str, Property)| ((*name).to_owned(), value.clone());
+        properties.iter().map(owned).collect()
+    }
+
+    fn written(properties: &[(String, Property)]) -> Result<String, UsageError> {
+        write_properties(
+            properties
+                .iter()
+                .map(|(name, value)| (name.as_str(), value)),
+        )
+    }
+
+    fn found(raw: &[u8], name: &str) -> Option<Property> {
+        Properties::new(raw).get(name).map(Property::from)
+    }
+
+    #[test]
+    fn canonical_properties_are_read_and_written_again() {
+        for (raw, properties) in [
+            ("", &[][..]),
+            (
+                "count:N1;when:D1413198000.0;greeting:THello%20%22world%22;",
+                &[
+                    ("count", whole(1)),
+                    ("when", Property::Date(1_413_198_000.0)),
+                    ("greeting", text("Hello \"world\"")),
+                ],
+            ),
+            (
+                "a:N-9223372036854775808;b:N9223372036854775807;",
+                &[("a", whole(i64::MIN)), ("b", whole(i64::MAX))],
+            ),
+            ("a:N1;a:N2;", &[("a", whole(1)), ("a", whole(2))]),
+        ] {
+            let properties = named(properties);
+            assert_eq!(written(&properties).as_deref(), Ok(raw));
+            assert_eq!(read_properties(raw.as_bytes()), Ok(properties), "{raw}");
+        }
+    }
+
+    #[test]
+    fn other_forms_of_peers_are_read() {
+        for (raw, properties) in [
+            (
+                "first_name:jonas;twitter:jgauffin;",
+                &[("first_name", text("jonas")), ("twitter", text("jgauffin"))][..],
+            ),
+            ("a:Tx", &[("a", text("x"))]),
+            ("a:", &[("a", text(""))]),
+            ("a:b:c=d,e", &[("a", text("b:c=d,e"))]),
+            ("<a>:N1", &[("<a>", whole(1))]),
+        ] {
+            assert_eq!(
+                read_properties(raw.as_bytes()),
+                Ok(named(properties)),
+                "{raw}"
+            );
+        }
+    }
+
+    #[test]
+    fn empty_entries_missing_colons_and_bad_names_are_invalid() {
+        for raw in [
+            ";",
+            "abc;",
+            "abc",
+            "a:N1;;b:N2",
+            "a:N1;;",
+            ";a:N1",
+            ":N1",
+            "a b:N1",
+            "a=b:N1",
+            "a,b:N1",
+        ] {
+            let read = read_properties(raw.as_bytes());
+            assert!(
+                matches!(&read, Err(Kind::InvalidProperties { text, .. }) if text == raw),
+                "{raw} {read:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn other_bytes_than_ascii_and_bad_escapes_have_errors_of_their_own() {
+        let field = "the properties";
+        for raw in ["a:Té", "é:N1", ";é"] {
+            assert_eq!(
+                read_properties(raw.as_bytes()),
+                Err(Kind::NotAscii { field }),
+                "{raw}"
+            );
+        }
+        for raw in ["a:T%4", "a:%", "a:N1%;", "b:N1;a:T%C3"] {
+            let error = Kind::InvalidPercentEncoding { field };
+            assert_eq!(read_properties(raw.as_bytes()), Err(error), "{raw}");
+        }
+    }
+
+    #[test]
+    fn names_that_are_no_fields_and_numbers_that_are_not_finite_are_refused() {
+        for name in ["", "A", "first_name", "a:b", "a;"] {
+            assert_eq!(
+                written(&named(&[(name, whole(1))])),
+                Err(refusal::INVALID_NAME),
+                "{name}"
+            );
+        }
+        let number = Property::Number(Number::Fraction(f64::NAN));
+        for value in [Property::Date(f64::INFINITY), number] {
+            assert_eq!(written(&named(&[("a", value)])), Err(refusal::NOT_FINITE));
+        }
+    }
+
+    #[test]
+    fn an_entry_that_cannot_be_read_is_as_if_it_were_missing() {
+        for raw in [
+            "a",
+            "a;b:N2",
+            "a:T%4",
+            "a:\u{e9}",
+            "A:N1",
+            ":a",
+            "b:a:N1",
+            "xa:N1;ax:N1",
+            "a :N1",
+        ] {
+            assert_eq!(found(raw.as_bytes(), "a"), None, "{raw}");
+        }
+        for raw in [
+            "a:N1",
+            ";;a:N1;;",
+            "a;a:N1",
+            "a:T%4;a:N1",
+            "\u{e9}:T%;a:N1",
+            "a:Té;a:N1;a:N2",
+        ] {
+            assert_eq!(found(raw.as_bytes(), "a"), Some(whole(1)), "{raw}");
+        }
+        assert_eq!(found(b":N1;a b:N1;a,b:N1", ""), None);
+        assert_eq!(found(b":N1;a b:N1;a,b:N1", "a b"), None);
+        assert_eq!(found(b":N1;a b:N1;a,b:N1", "a,b"), None);
+    }
+
+    #[test]
+    fn all_entries_are_found_beyond_those_that_are_split_once() {
+        for count in [1, 31, 32, 33, 34, 64, 5_000] {
+            let entries = (0..count).map(|at| format!("n{at}:N{at};"));
+            let raw: String = entries.collect();
+            for at in (0..count).step_by(7).chain([count - 1]) {
+                assert_eq!(
+                    found(raw.as_bytes(), &format!("n{at}")),
+                    Some(whole(at)),
+                    "{count}"
+                );
+            }
+            assert_eq!(found(raw.as_bytes(), &format!("n{count}")), None);
+            let numbers = Properties::new(raw.as_bytes());
+            let numbers = numbers.iter().map(|(_, value)| Property::from(value));
+            assert!(numbers.eq((0..count).map(whole)));
+        }
+    }
+
+    #[test]
+    fn entries_are_found_around_the_end_of_16_bits() {
+        let ends = 65_400_usize..65_700;
+        for length in ends.step_by(1) {
+            for raw in [
+                format!("a:T{};b:N1", "x".repeat(length)),
+                format!("{}b:N1;c:N2;", ";".repeat(length)),
+                format!("{};b:N1", "x".repeat(length)),
+                format!("{}:N2;b:N1", "x".repeat(length)),
+            ] {
+                assert_eq!(found(raw.as_bytes(), "b"), Some(whole(1)), "{length}");
+                assert_eq!(found(raw.as_bytes(), "d"), None, "{length}");
+            }
+        }
+    }
+
+    fn raw_properties() -> impl Strategy<Value = Vec<u8>> {
+        let entry = "([ab]|[ab:;%x, ]{0,3})(:|::|)([NDT]?[12.]{0,3}|T?(%41|%|é|b){0,2})";
+        let count = prop_oneof![0_usize..5, 30_usize..36];
+        let entries = count.prop_flat_map(move |count| proptest::collection::vec(entry, count));
+        entries.prop_map(|entries| entries.join(";").into_bytes())
+    }
+
+    proptest! {
+        #[test]
+        fn written_properties_are_read_again(properties in proptest::collection::vec(
+            ("[a-z0-9-]{1,8}", prop_oneof![
+                any::<i64>().prop_map(whole),
+                any::<i32>().prop_map(|number| Property::Date(f64::from(number) / 8.0)),
+                any::<i32>().prop_map(|number| Property::Number(Number::Fraction(f64::from(number) / 8.0))),
+                any::<String>().prop_map(Property::Text),
+            ]),
+            0..40,
+        )) {
+            let raw = written(&properties).unwrap();
+            let view = Properties::new(raw.as_bytes());
+            let viewed = view.iter().map(|(name, value)| (name.to_owned(), value.into()));
+            prop_assert_eq!(&viewed.collect::<Vec<_>>(), &properties);
+            prop_assert_eq!(read_properties(raw.as_bytes()), Ok(properties));
+        }
+
+        #[test]
+        fn a_view_has_the_entries_that_can_be_read_alone(
+            raw in prop_oneof![raw_properties(), proptest::collection::vec(any::<u8>(), 0..40)],
+        ) {
+            let alone = raw.split(|byte| *byte == b';');
+            let alone: Vec<_> = alone.filter_map(|entry| read_properties(entry).ok()?.pop()).collect();
+            let view = Properties::new(&raw);
+            let viewed: Vec<(String, Property)> =
+                view.iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+            prop_assert_eq!(&viewed, &alone);
+            for name in ["a", "b", "x", "", "a b"] {
+                let first = alone.iter().find(|(own, _)| own == name);
+                let first = first.map(|(_, value)| value.clone());
+                prop_assert_eq!(view.get(name).map(Property::from), first);
+            }
+            if let Ok(strict) = read_properties(&raw) {
+                prop_assert_eq!(strict, alone);
+            }
+        }
+    }
+}

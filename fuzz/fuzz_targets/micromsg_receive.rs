@@ -1,0 +1,7 @@
+#![no_main]
+
+use std::time::Instant;
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| ackline_micromsg::fuzzing::receive(Instant::now(), data));
