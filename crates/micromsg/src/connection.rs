@@ -9,11 +9,12 @@ use ackline_core::{
 };
 use bytes::{Bytes, BytesMut};
 
-use crate::frame::{self, Head, Stop, Version, flags};
+use crate::frame::{self, Head, Stop, Version};
 use crate::negotiation::{self, Agreed, Lists};
-use crate::text::{Extension, write_command, write_extensions};
+use crate::text::{Extension, write_extensions};
 use crate::{AckPolicy, Config, Filter, Kind, Role, refusal};
 
+mod commands;
 mod event;
 mod fragments;
 mod outgoing;
@@ -235,11 +236,11 @@ impl Connection {
         let sequence_number = self.sending.begin(window);
         let head = Head {
             sequence_number,
-            destination: message.destination.into(),
-            properties: message.properties.into(),
+            destination: message.destination,
+            properties: message.properties,
         };
         let fragment = self.fragment();
-        self.outgoing.message(head, payload, fragment);
+        self.outgoing.message(&head, payload, fragment);
         Ok(sequence_number)
     }
 
@@ -373,72 +374,6 @@ impl Connection {
     /// The extensions of the connection, in the order of their numbers.
     pub fn extensions(&self) -> &[Extension] {
         self.agreed.extensions()
-    }
-
-    /// Sends bytes of an extension.
-    ///
-    /// # Errors
-    /// `handshake_incomplete`, `closed`, `extension_not_negotiated`; `out_of_range`: 2^32 bytes.
-    pub fn send_extension(&mut self, name: &str, payload: &[u8]) -> Result<(), UsageError> {
-        self.check()?;
-        let id = self
-            .agreed
-            .id(name)
-            .ok_or(refusal::EXTENSION_NOT_NEGOTIATED)?;
-        if u32::try_from(payload.len()).is_err() {
-            return Err(refusal::OUT_OF_RANGE);
-        }
-        self.put_extension(id, payload);
-        Ok(())
-    }
-
-    /// Sends a command.
-    ///
-    /// # Errors
-    /// `handshake_incomplete`, `closed`, `invalid_name`.
-    pub fn command(
-        &mut self,
-        name: &str,
-        properties: &[(String, String)],
-    ) -> Result<(), UsageError> {
-        self.check()?;
-        let command = write_command(name, properties)?;
-        self.outgoing.put(|out| {
-            frame::put_head(out, flags::COMMAND, command.len());
-            out.extend_from_slice(command.as_bytes());
-        });
-        Ok(())
-    }
-
-    /// Subscribes to a topic or a queue (R-MM-27). A second subscription to it replaces the first.
-    ///
-    /// # Errors
-    /// `handshake_incomplete`, `closed`, `extension_not_negotiated`, `invalid_filter`.
-    pub fn subscribe(&mut self, topic: &str, filter: Option<&str>) -> Result<(), UsageError> {
-        self.check_pub_sub()?;
-        let mut properties = vec![("topic".to_owned(), topic.to_owned())];
-        if let Some(filter) = filter {
-            Filter::read(filter.as_bytes()).map_err(|_| refusal::INVALID_FILTER)?;
-            properties.push(("filter".to_owned(), filter.to_owned()));
-        }
-        self.command("subscribe", &properties)
-    }
-
-    /// Ends a subscription.
-    ///
-    /// # Errors
-    /// `handshake_incomplete`, `closed`, `extension_not_negotiated`.
-    pub fn unsubscribe(&mut self, topic: &str) -> Result<(), UsageError> {
-        self.check_pub_sub()?;
-        self.command("unsubscribe", &[("topic".to_owned(), topic.to_owned())])
-    }
-
-    fn check_pub_sub(&self) -> Result<(), UsageError> {
-        self.check()?;
-        if self.has_extension("pub-sub") {
-            return Ok(());
-        }
-        Err(refusal::EXTENSION_NOT_NEGOTIATED)
     }
 
     /// Ends the connection with an ERROR frame, behind everything that waits.

@@ -503,8 +503,8 @@ fn encode_frame(frame: &str, members: &Args, out: &mut Vec<u8>) -> Result<(), Mi
         "message" => {
             let head = Head {
                 sequence_number: members.required("sequence_number")?,
-                destination: ascii("destination", 255)?.into(),
-                properties: ascii("properties", 65_535)?.into(),
+                destination: ascii("destination", 255)?,
+                properties: ascii("properties", 65_535)?,
             };
             let payload = members.bytes("payload");
             let mut is_continued = false;

@@ -3,7 +3,7 @@
 //! Numbers are big-endian (REQ-MM-8, R-MM-1); a length counts the bytes of its field (R-MM-3). A frame begins with its flags (REQ-MM-19, R-MM-2); they are judged before
 //! anything else, and a length before its bytes are there. In place of a handshake an ERROR frame may come (R-MM-5).
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
 use ackline_core::{LimitHit, SendQueue};
 
@@ -279,15 +279,26 @@ pub(crate) fn put_extension(out: &mut Vec<u8>, id: u8, len: usize) {
     put_length(out, len);
 }
 
-/// The fields of a message before its payload, the same in each of its fragments.
+/// The fields of a message before its payload, the same in each of its fragments; `T` is a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Head {
+pub(crate) struct Head<T> {
     pub(crate) sequence_number: u16,
-    pub(crate) destination: Box<str>,
-    pub(crate) properties: Box<str>,
+    pub(crate) destination: T,
+    pub(crate) properties: T,
 }
 
-impl Head {
+impl Head<&str> {
+    /// The same with texts of its own.
+    pub(crate) fn to_owned(&self) -> Head<Box<str>> {
+        Head {
+            sequence_number: self.sequence_number,
+            destination: self.destination.into(),
+            properties: self.properties.into(),
+        }
+    }
+}
+
+impl<T: Deref<Target = str>> Head<T> {
     /// Appends everything of a frame before its payload of `len` bytes.
     pub(crate) fn put(&self, out: &mut SendQueue, len: usize, is_continued: bool) {
         let continued = if is_continued { flags::CONTINUED } else { 0 };

@@ -35,7 +35,7 @@ enum Waiting {
     /// Whole frames.
     Frames(Vec<u8>),
     /// A message of more than a few bytes: what is left of its payload goes out in fragments.
-    Message(Head, Bytes),
+    Message(Head<Box<str>>, Bytes),
 }
 
 impl Outgoing {
@@ -68,13 +68,14 @@ impl Outgoing {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    pub(super) fn message(&mut self, head: Head, payload: Bytes, fragment: usize) {
+    pub(super) fn message(&mut self, head: &Head<&str>, payload: Bytes, fragment: usize) {
         if payload.len() <= COPIED_BYTES.min(fragment) {
             self.put(|frames| head.put_frame(frames, &payload, false));
             return;
         }
         self.bytes = self.bytes.saturating_add(payload.len());
-        self.waiting.push_back(Waiting::Message(head, payload));
+        self.waiting
+            .push_back(Waiting::Message(head.to_owned(), payload));
     }
 
     /// Acknowledges all messages up to this one.

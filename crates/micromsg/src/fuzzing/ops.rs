@@ -381,8 +381,8 @@ impl World {
         self.transmit(at);
         let head = Head {
             sequence_number: sent.number,
-            destination: sent.destination.into(),
-            properties: sent.properties.into(),
+            destination: sent.destination,
+            properties: &*sent.properties,
         };
         let mut frames = Vec::new();
         let cut = sent.payload.len().min(usize::from(choice));

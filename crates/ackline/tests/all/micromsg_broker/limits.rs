@@ -1,0 +1,141 @@
+//! Limits, wrong options, and the end of a broker.
+
+use super::*;
+
+#[tokio::test]
+async fn subscriptions_are_limited_in_number_size_and_conditions() {
+    for (topics, filter, code, says) in [
+        (
+            4,
+            "a=N1".to_owned(),
+            "too many",
+            "more than 3 subscriptions on one connection (max_subscriptions)",
+        ),
+        (
+            1,
+            ["a=N1"; 9].join(";"),
+            "conditions",
+            "a filter has 9 conditions, and there may be 8 (max_filter_conditions)",
+        ),
+        (
+            1,
+            format!("a=T{}", "x".repeat(5_000)),
+            "bytes",
+            "and there may be 4096 (max_subscription_bytes)",
+        ),
+    ] {
+        let broker = broker(BrokerOptions {
+            max_subscriptions: 3,
+            max_filter_conditions: 8,
+            max_subscription_bytes: 4_096,
+            ..BrokerOptions::default()
+        })
+        .await;
+        let one = client(&broker, 10).await;
+        let filter = Filter::read(filter.as_bytes()).unwrap();
+        for topic in 0..topics {
+            one.subscribe(&topic.to_string(), Some(&filter))
+                .await
+                .unwrap();
+        }
+        let reason = reason(&one).await;
+        assert!(reason.ends_with(says), "{code}: {reason}");
+        assert_eq!(broker.stats().refused, 1);
+    }
+}
+
+#[tokio::test]
+async fn queues_are_limited_in_number() {
+    let broker = broker(BrokerOptions {
+        max_queues: 2,
+        queues: Some("*".to_owned()),
+        ..BrokerOptions::default()
+    })
+    .await;
+    let one = client(&broker, 10).await;
+    for name in ["a", "b", "c"] {
+        publish(&one, name, 0..1).await;
+    }
+    assert_eq!(
+        reason(&one).await,
+        "there are 2 queues, as many as there may be (max_queues)"
+    );
+}
+
+#[tokio::test]
+async fn wrong_options_are_named() {
+    for (options, says) in [
+        (
+            BrokerOptions {
+                queues: Some("a*b".to_owned()),
+                ..BrokerOptions::default()
+            },
+            "queues has",
+        ),
+        (
+            BrokerOptions {
+                max_queues: 0,
+                ..BrokerOptions::default()
+            },
+            "max_queues is 0",
+        ),
+        (
+            BrokerOptions {
+                spool: Some("/dev/null/x".into()),
+                ..BrokerOptions::default()
+            },
+            "/dev/null/x: ",
+        ),
+    ] {
+        let error = micromsg::serve("micromsg://127.0.0.1:0", options)
+            .await
+            .unwrap_err();
+        assert!(matches!(error, Error::Open(_)), "{error}");
+        assert!(error.to_string().starts_with(says), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn unknown_commands_are_counted_and_change_nothing() {
+    let broker = broker(BrokerOptions::default()).await;
+    let one = client(&broker, 10).await;
+    one.command("hello", &[]).await.unwrap();
+    settle(&one).await;
+    assert_eq!(broker.stats().ignored, 1);
+}
+
+#[tokio::test]
+async fn closing_waits_for_the_acknowledgements_of_workers() {
+    let broker = broker(BrokerOptions::default()).await;
+    let worker = worker(&broker, "queue/jobs", 2).await;
+    let publisher = client(&broker, 100).await;
+    publish(&publisher, "queue/jobs", 0..5).await;
+    assert_eq!(next(&worker).await, 0);
+    assert_eq!(next(&worker).await, 1);
+    let url = broker.url().to_owned();
+    let closing = tokio::spawn(async move { broker.close(Some(LONG)).await });
+    until("it accepts nothing more", || {
+        std::net::TcpStream::connect(url.trim_start_matches("micromsg://")).is_err()
+    })
+    .await;
+    assert!(!closing.is_finished());
+    worker.ack(2).unwrap();
+    soon(closing).await.unwrap().unwrap();
+    assert!(
+        soon(worker.receive()).await.unwrap().is_none(),
+        "nothing more is handed out"
+    );
+    publisher.try_acknowledged(2).unwrap();
+    let left = soon(publisher.acknowledged(5)).await.unwrap_err();
+    assert!(matches!(left, Error::Unacknowledged(3)), "{left}");
+}
+
+#[tokio::test]
+async fn closing_ends_with_the_deadline_and_says_so() {
+    let broker = broker(BrokerOptions::default()).await;
+    let worker = worker(&broker, "queue/jobs", 2).await;
+    publish(&worker, "queue/jobs", 0..1).await;
+    next(&worker).await;
+    let closed = soon(broker.close(Some(MOMENT))).await;
+    assert!(matches!(closed, Err(Error::Timeout)), "{closed:?}");
+}
