@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from os import PathLike
-from typing import Any, Literal, TypeAlias, final
+from typing import Any, Literal, NoReturn, TypeAlias, final
 
 from ackline._bpmux_core import PendingOp
 from ackline._core import LoopWaker
@@ -173,6 +173,9 @@ class MicroMsgFilter:
         Raises:
             UsageError: As by `write_properties`, for a mapping.
         """
+    def __bool__(self) -> NoReturn:
+        """Raises TypeError: ``and`` would drop a condition in silence; join filters by ``&``."""
+
     def __and__(self, other: MicroMsgFilter, /) -> MicroMsgFilter: ...
     def __rand__(self, other: MicroMsgFilter, /) -> MicroMsgFilter: ...
     def __eq__(self, other: object, /) -> bool: ...

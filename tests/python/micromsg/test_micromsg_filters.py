@@ -88,6 +88,13 @@ def test_conditions_that_make_no_sense_are_refused() -> None:
         _ = Filter("a=N1") & "b=N1"  # type: ignore[operator]
 
 
+def test_a_filter_has_no_truth() -> None:
+    with pytest.raises(TypeError, match="join conditions by &"):
+        bool(where("a") == 1 and where("b") == 2)
+    with pytest.raises(TypeError, match="join conditions by &"):
+        bool(1 < where("a") < 5)
+
+
 def test_a_filter_takes_a_message_its_raw_properties_or_a_mapping() -> None:
     chosen = (where("level") >= 3) & where("region").startswith("e")
     with pair() as (near, far):

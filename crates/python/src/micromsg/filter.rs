@@ -4,6 +4,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use ackline::micromsg::{Condition, Filter, Operator, Properties};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
@@ -46,6 +47,12 @@ impl MicroMsgFilter {
             .iter()
             .chain(other.filter.conditions());
         Self::made(both.cloned().collect())
+    }
+
+    /// A filter is no condition of Python: `and` and chains of comparisons would drop a part of it in silence.
+    fn __bool__(&self) -> PyResult<bool> {
+        let text = "a filter is neither true nor false: join conditions by &, each in parentheses";
+        Err(PyTypeError::new_err(text))
     }
 
     /// The canonical text.
