@@ -50,6 +50,7 @@ impl MicroMsgFilter {
     }
 
     /// A filter is no condition of Python: `and` and chains of comparisons would drop a part of it in silence.
+    #[allow(clippy::unused_self)] // as Python calls it
     fn __bool__(&self) -> PyResult<bool> {
         let text = "a filter is neither true nor false: join conditions by &, each in parentheses";
         Err(PyTypeError::new_err(text))
