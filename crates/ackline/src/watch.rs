@@ -60,6 +60,7 @@ impl<S: Handles> Watch<S> {
     }
 
     /// Calls a verb, unless the connection has ended.
+    #[cfg_attr(not(any(feature = "bpmux", feature = "reactive")), allow(dead_code))]
     pub(crate) fn call_alive<R>(
         &self,
         verb: impl FnOnce(&mut S, Serial) -> Result<R, S::Error>,
@@ -95,6 +96,7 @@ impl<S: Handles> Watch<S> {
     }
 
     /// As [`when`](Self::when), for callers that poll.
+    #[cfg_attr(not(any(feature = "bpmux", feature = "reactive")), allow(dead_code))]
     pub(crate) fn poll<R>(
         &self,
         wait: fn(Serial) -> S::Wait,

@@ -137,7 +137,7 @@ pub fn property_texts(raw: &[u8]) -> impl Iterator<Item = Option<PropertyText<'_
 pub type Pair<'a> = (Cow<'a, str>, Cow<'a, str>);
 
 /// The attributes of a message: its properties, and behind them the whole text where some of it cannot be read. `facts` are
-/// names of facts about a peer beside those that begin with [`FACT_PREFIXES`].
+/// names of facts about a peer beside those that begin with `tls.`, `micromsg.` or `property.`.
 pub fn attributes<'a>(properties: &'a [u8], facts: &'a [&str]) -> impl Iterator<Item = Pair<'a>> {
     let mut is_lossy = false;
     let all = property_texts(properties).map(Some).chain([None]);
