@@ -34,9 +34,9 @@ class MicromsgConnectOptions(TypedDict, total=False):
             batch-ack, pub-sub, json, xml, protobuf and dotnet is accepted. Default: not set.
         window: Messages that a sender may have unacknowledged, where this end suggests `batch-ack`
             by default; the smaller number of both ends holds. From 1 to 65534. Default: 1000.
-        ack_policy: Who acknowledges received messages: `manual`, the application by a call; `auto`,
-            the connection, once the application has taken the next message, in groups. Default:
-            auto.
+        ack_policy: Acknowledgement of received messages: `manual`, by a call of the application;
+            `auto`, by the connection, once the application has taken the next message, in groups.
+            Default: auto.
         ack_timer: Time after which processed messages are acknowledged, if they are fewer than were
             agreed on. At least 1ms. Default: 500ms.
         fragment_size: Bytes of a payload that one frame carries: a larger message goes in
@@ -237,9 +237,9 @@ class MicromsgListenOptions(TypedDict, total=False):
             batch-ack, pub-sub, json, xml, protobuf and dotnet is accepted. Default: not set.
         window: Messages that a sender may have unacknowledged, where this end suggests `batch-ack`
             by default; the smaller number of both ends holds. From 1 to 65534. Default: 1000.
-        ack_policy: Who acknowledges received messages: `manual`, the application by a call; `auto`,
-            the connection, once the application has taken the next message, in groups. Default:
-            auto.
+        ack_policy: Acknowledgement of received messages: `manual`, by a call of the application;
+            `auto`, by the connection, once the application has taken the next message, in groups.
+            Default: auto.
         ack_timer: Time after which processed messages are acknowledged, if they are fewer than were
             agreed on. At least 1ms. Default: 500ms.
         fragment_size: Bytes of a payload that one frame carries: a larger message goes in

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from ackline.exceptions import AcklineError
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 
-class Accepting:
+class Accepting(ABC):
     """Accepts connections while its `with` block runs, and waits at the end until all are served.
 
     Args:
@@ -34,9 +35,9 @@ class Accepting:
             thread.join(60)
             assert not thread.is_alive()
 
+    @abstractmethod
     def serve(self, connection: Any) -> None:
         """Serve a connection; an error of the connection ends it."""
-        raise NotImplementedError
 
     def _accept(self) -> None:
         for connection in self._listener:

@@ -17,7 +17,7 @@ pub enum Role {
     Server,
 }
 
-/// Who decides when received messages are acknowledged (R-MM-24).
+/// The side that decides when received messages are acknowledged (R-MM-24).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AckPolicy {
     /// The application.
@@ -34,8 +34,8 @@ ackline_core::options! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Config {
         options {
-            /// Who acknowledges received messages: `manual`, the application by a call; `auto`, the connection, once the
-            /// application has taken the next message, in groups.
+            /// Acknowledgement of received messages: `manual`, by a call of the application; `auto`, by the connection, once
+            /// the application has taken the next message, in groups.
             ack_policy: AckPolicy = AckPolicy::Manual, word::<AckPolicy>(), CONNECT | LISTEN | MACHINE;
             /// Time after which processed messages are acknowledged, if they are fewer than were agreed on.
             ack_timer: Option<Duration> = None, time(), CONNECT | LISTEN | MACHINE;

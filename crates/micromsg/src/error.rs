@@ -89,7 +89,7 @@ pub enum Kind {
     MissingExtension {
         /// The extension.
         name: String,
-        /// Who has not, in words.
+        /// The side that lacks it, in words.
         lacks: &'static str,
     },
     /// An extension in the final handshake that was never offered (R-MM-20).
@@ -154,7 +154,7 @@ pub enum Kind {
     /// A message inside another one that comes in fragments (R-MM-14).
     #[error("a message in fragments is continued by another one: {reason}")]
     ContinuedMismatch {
-        /// What differs, in words.
+        /// The difference, in words.
         reason: &'static str,
     },
     /// An extension frame whose number no extension has (R-MM-31).

@@ -287,7 +287,7 @@ def test_a_killed_broker_keeps_what_it_has_acknowledged(
     assert {*came} == {*sent}, "everything acknowledged is there"
     assert len(came) - len(sent) <= told["possible_repeats"]
     assert running.stop() == 0
-    # What was acknowledged does not come again.
+    # Acknowledged messages do not come again.
     again = broker("--spool", spool)
     assert ackline_rest(f"{again.url}/queue/q", again) == []
 
