@@ -47,8 +47,8 @@ from ackline import micromsg
 
 with micromsg.listen("micromsg://127.0.0.1:0") as listener:
     near = micromsg.connect(listener.url)
-    print("waits", flush=True)
     try:
+        print("waits", flush=True)
         for message in near:
             pass
     except KeyboardInterrupt:
