@@ -1,5 +1,6 @@
-//! Blocks that wait to become durable. Senders share the disk by bytes, so that a sender with much
-//! to write does not delay all others; the blocks of one sender stay in order.
+//! Blocks that wait to become durable. Senders share the disk by the bytes that their blocks take
+//! there, so that a sender with much to write does not delay all others; the blocks of one sender
+//! stay in order.
 //!
 //! This is start-time fair queueing: each sender has a virtual time, which its blocks advance by
 //! their bytes, and the sender with the earliest one is next. A sender that comes, or comes back,
@@ -14,6 +15,7 @@ use crate::{Promise, Settle, segment::Placed, sender_of};
 /// A block that waits to become durable.
 pub(crate) struct Waiting {
     pub(crate) placed: Placed,
+    /// The bytes that it takes on the disk.
     pub(crate) bytes: usize,
     pub(crate) settle: Arc<dyn Settle>,
     pub(crate) token: u64,

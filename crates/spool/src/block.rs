@@ -54,12 +54,21 @@ impl Block {
     /// The bytes that it takes in a segment and its index, generously, without its share of a
     /// group.
     pub fn stored_bytes(&self) -> usize {
-        self.body_bytes() + BLOCK_OVERHEAD
+        let stream = self.origin.stream.as_deref().map_or(0, str::len);
+        let repeats = self.repeats.as_deref().map_or(0, <[u8]>::len);
+        let pairs = self.attributes.iter();
+        let attributes: usize = pairs
+            .map(|(name, value)| name.len() + value.len() + PAIR_OVERHEAD)
+            .sum();
+        self.body_bytes() + stream + repeats + attributes + BLOCK_OVERHEAD
     }
 }
 
-/// The bytes of a block's columns besides the body, generously.
+/// The bytes of a block's columns of limited length, generously.
 const BLOCK_OVERHEAD: usize = 512;
+
+/// The bytes that Arrow adds to an attribute: its two offsets.
+const PAIR_OVERHEAD: usize = 8;
 
 /// The receiver of a link's outcomes: one call for each link and commit.
 pub trait Settle: Send + Sync {

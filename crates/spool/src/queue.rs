@@ -152,7 +152,7 @@ impl Queue {
         self.last_us = self.last_us.max(now_us());
         self.stats.accepted += u64::from(handed.block.count);
         self.appended += 1;
-        let bytes = handed.block.body_bytes();
+        let bytes = handed.block.stored_bytes();
         let placed = Placed {
             block: handed.block,
             received_at_us: self.last_us,

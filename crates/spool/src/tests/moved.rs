@@ -281,7 +281,7 @@ fn a_window_larger_than_the_budget_is_reported_and_taken_when_nothing_else_is_ke
     });
     let line = lines("spool.stalled_budget", &dir).remove(0);
     assert!(
-        line.contains("a window of 92800 bytes") && line.contains("--budget 65536"),
+        line.contains("a window of 92810 bytes") && line.contains("--budget 65536"),
         "{line}"
     );
     Spool::open(&dir).unwrap().commit_mark("lake", 3).unwrap();
