@@ -8,7 +8,9 @@
 //! granted up to 512 KiB with its request, as soon as all of it is free or the reserve is, so that
 //! others do not take the rest of a small window. Nobody behind it is granted any before.
 //! While other links wait, a link that holds a complete frame or window gets no more before that is
-//! settled: busy links take turns, each with one window or with the bytes that were in flight.
+//! settled: busy links take turns, each with one window or with the bytes that were in flight. Bytes
+//! that were granted for more input, and that no frame or window needs, are returned when none has
+//! come for a second.
 //!
 //! Nobody on this side can settle messages that their senders have not decided on, so they must not
 //! make other links wait: they are charged to the shared part, up to half of the budget for all

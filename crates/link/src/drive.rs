@@ -367,6 +367,7 @@ impl<'a, C: Connection> Driver<'a, C> {
                     until: [
                         timeout,
                         self.reading.limited_until,
+                        self.reading.returns_at,
                         self.give_up_at(state, transport),
                         self.incoming.due(self.link.shared.account.fairness()),
                     ]

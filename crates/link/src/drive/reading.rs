@@ -1,6 +1,6 @@
 //! Reading: when, how much, and the connection's view of it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ackline_core::{Connection, Lifecycle, Need};
 
@@ -26,6 +26,8 @@ pub(super) struct Reading {
     is_on: bool,
     /// Bytes that have come wait for memory.
     pub(super) is_held_back: bool,
+    /// When the bytes that were granted and have not come are returned.
+    pub(super) returns_at: Option<Instant>,
     /// When the rate limit allows the next read.
     pub(super) limited_until: Option<Instant>,
     /// Bytes that the link read over earlier transports.
@@ -42,6 +44,7 @@ impl Default for Reading {
             is_eof_passed: false,
             is_on: true,
             is_held_back: false,
+            returns_at: None,
             limited_until: None,
             earlier: 0,
             leftover: 0,
@@ -171,7 +174,7 @@ impl<C: Connection> Driver<'_, C> {
     pub(super) fn plan<IO>(
         &mut self,
         state: &mut State<C>,
-        transport: &Transport<IO>,
+        transport: &mut Transport<IO>,
         now: Instant,
     ) -> Io {
         state.stats.paused = false;
@@ -184,6 +187,11 @@ impl<C: Connection> Driver<'_, C> {
                 return Io::Write;
             };
             return *io;
+        }
+        let returns_at = self.reading.returns_at.take();
+        if returns_at.is_some_and(|due| due <= now) && self.is_unused(&state.connection, retained) {
+            account.settle(retained);
+            transport.flowing = false;
         }
         let at_least = match self.reading.need {
             Need::Input { at_least } if !transport.eof => at_least,
@@ -219,9 +227,19 @@ impl<C: Connection> Driver<'_, C> {
             return Io::Write;
         }
         let capacity = self.admitted(&state.connection, held, at_least, transport);
+        if self.is_unused(&state.connection, retained) {
+            let due = returns_at.filter(|due| *due > now);
+            self.reading.returns_at = due.or(Some(now + UNUSED_AFTER));
+        }
         state.stats.paused = capacity.is_none();
         self.set_reading(&mut state.connection, now, capacity.is_some());
         capacity.map_or(Io::Write, Io::Read)
+    }
+
+    /// Whether bytes were granted that nothing needs now: the peer may be done.
+    fn is_unused(&self, connection: &C, retained: usize) -> bool {
+        let is_charged = self.link.shared.account.charge() > 0;
+        is_charged && retained <= FREE_BYTES && self.coming_bytes(connection) == 0
     }
 
     /// Bytes of this transport that the connection has taken.
@@ -274,3 +292,6 @@ impl<C: Connection> Driver<'_, C> {
         }
     }
 }
+
+/// The time for which granted bytes are kept for a peer that sends none.
+const UNUSED_AFTER: Duration = Duration::from_secs(1);

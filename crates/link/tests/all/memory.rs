@@ -183,6 +183,31 @@ async fn idle_links_are_charged_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn bytes_that_were_granted_and_did_not_come_are_returned() {
+    // Each read fills its space to the last byte, so that more is asked for, and then nothing comes.
+    for frames_each in 2..=FRAMES {
+        let budget = Budget::new(4 << 20);
+        let toy = Toy {
+            echo: false,
+            ..Toy::default()
+        };
+        let (ours, mut peer) = duplex(1 << 20);
+        let link = Link::with_budget(toy, budget.clone());
+        let driven = link.clone();
+        tokio::spawn(async move { driven.drive(ours).await });
+        let frame = frames(&[&[7; FRAME - 4]]);
+        peer.write_all(&frame.repeat(frames_each)).await.unwrap();
+        for _ in 0..frames_each {
+            link.when(0, Toy::take_window).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(1_100)).await;
+        assert_eq!(budget.used(), 0, "after {frames_each} frames");
+        peer.write_all(&frame).await.unwrap();
+        link.when(0, Toy::take_window).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_reservation_for_a_missing_frame_is_returned_at_the_links_end() {
     let budget = Budget::new(4 << 20);
     let (link, mut peer) = window_link(&budget);
