@@ -295,6 +295,11 @@ impl Connection {
         });
     }
 
+    /// Whether the peer has ended its direction alone: it may still read acknowledgements.
+    pub(crate) const fn is_half_open(&self) -> bool {
+        self.state.is_half_open
+    }
+
     /// Acknowledges all received messages up to this one.
     ///
     /// # Errors

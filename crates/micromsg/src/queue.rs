@@ -154,16 +154,22 @@ impl<R: Clone + Eq, T> Queue<R, T> {
         true
     }
 
-    /// Removes a receiver: the messages that it has not acknowledged wait again, in their places. Returns whether it was
-    /// there.
-    pub fn remove(&mut self, whose: &R) -> bool {
+    /// Hands a receiver no further messages. It keeps those that it has until it has acknowledged them or
+    /// [leaves](Self::remove).
+    pub fn unsubscribe(&mut self, whose: &R) {
         let Some(at) = self.receivers.iter().position(|one| one.whose == *whose) else {
-            return false;
+            return;
         };
         self.receivers.remove(at);
         if self.turn > at {
             self.turn = self.turn.saturating_sub(1);
         }
+    }
+
+    /// Removes a receiver, also one that has unsubscribed: the messages that it has not acknowledged wait again, in their
+    /// places.
+    pub fn remove(&mut self, whose: &R) {
+        self.unsubscribe(whose);
         let its = self.out.iter().filter(|(_, out)| out.receiver == *whose);
         let its: Vec<u64> = its.map(|(position, _)| *position).collect();
         for position in its {
@@ -178,7 +184,6 @@ impl<R: Clone + Eq, T> Queue<R, T> {
             }
         }
         self.look.from = 0;
-        true
     }
 
     /// Sets the room of a receiver.

@@ -51,6 +51,8 @@ pub struct Session {
     has_eof: bool,
     /// Whether this end has closed the connection.
     is_closed: bool,
+    /// Whether a peer that has ended its own direction gets no further acknowledgements.
+    has_hung_up: bool,
     now: Instant,
 }
 
@@ -70,6 +72,7 @@ impl Session {
             failed: None,
             has_eof: false,
             is_closed: false,
+            has_hung_up: false,
             now,
         }
     }
@@ -150,6 +153,7 @@ impl Session {
     pub fn fail(&mut self, message: &str) -> Result<(), Error> {
         let failed = self.machine.fail(message);
         self.is_closed |= failed.is_ok();
+        self.has_hung_up = true;
         self.wake_all();
         self.told(failed)
     }
@@ -173,6 +177,7 @@ impl Session {
         self.inbox.processed_all(&mut self.machine, self.now);
         let closed = self.machine.close();
         self.is_closed |= closed.is_ok();
+        self.has_hung_up = true;
         self.wake_all();
         self.told(closed)
     }
@@ -337,6 +342,9 @@ impl ackline_core::Connection for Session {
     }
 
     fn lifecycle(&self) -> Lifecycle {
+        if self.owes_answers() {
+            return Lifecycle::Closed;
+        }
         self.machine.lifecycle()
     }
 
@@ -359,6 +367,15 @@ impl ackline_core::Connection for Session {
 
     fn stall_timeouts(&self) -> StallTimeouts {
         self.machine.stall_timeouts()
+    }
+
+    /// After the peer's end: messages that came before it are not acknowledged yet.
+    fn owes_answers(&self) -> bool {
+        self.machine.is_half_open() && self.machine.unacknowledged() > 0 && !self.has_hung_up
+    }
+
+    fn hang_up(&mut self) {
+        self.has_hung_up = true;
     }
 
     fn poll_wake(&mut self) -> Option<u64> {

@@ -11,7 +11,9 @@ use ackline_link::End;
 use ackline_link::tls::TlsOptions;
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
+
+use crate::micromsg_receiver::ByHand;
 
 const LONG: Duration = Duration::from_secs(60);
 /// Time in which something that must not happen would have happened.
@@ -467,6 +469,65 @@ async fn a_peer_that_ends_its_direction_is_still_heard_and_answered() {
     let mut rest = Vec::new();
     soon(peer.read_to_end(&mut rest)).await.unwrap();
     assert_eq!(rest, b"");
+}
+
+#[tokio::test]
+async fn messages_before_a_peers_end_are_acknowledged_by_hand_and_by_themselves() {
+    for policy in [AckPolicy::Manual, AckPolicy::Automatic] {
+        let (offer, link) = with(policy, None, 10);
+        let listening = ListenOptions {
+            offer,
+            link,
+            ..ListenOptions::default()
+        };
+        let listener = soon(micromsg::listen("micromsg://127.0.0.1:0", listening))
+            .await
+            .unwrap();
+        let address = listener.url().trim_start_matches("micromsg://").to_owned();
+        let mut peer = soon(ByHand::at(&address)).await;
+        for text in ["a", "b", "c"] {
+            soon(peer.send("t", text)).await;
+        }
+        peer.stream.shutdown().await.unwrap();
+        let right = soon(listener.accept()).await.unwrap();
+        for expected in ["a", "b", "c"] {
+            assert_eq!(text(&right).await, expected);
+        }
+        assert_eq!(soon(right.receive()).await.unwrap(), None);
+        // The application thinks about it.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        if policy == AckPolicy::Manual {
+            right.ack(3).unwrap();
+        }
+        while soon(peer.read()).await {}
+        assert_eq!(peer.machine.pending(), 0, "{policy:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_end_that_closes_without_acknowledging_does_not_wait_for_it() {
+    let (offer, link) = with(AckPolicy::Manual, None, 10);
+    let listening = ListenOptions {
+        offer,
+        link,
+        ..ListenOptions::default()
+    };
+    let listener = soon(micromsg::listen("micromsg://127.0.0.1:0", listening))
+        .await
+        .unwrap();
+    let address = listener.url().trim_start_matches("micromsg://").to_owned();
+    let mut peer = soon(ByHand::at(&address)).await;
+    soon(peer.send("t", "a")).await;
+    peer.stream.shutdown().await.unwrap();
+    let right = soon(listener.accept()).await.unwrap();
+    assert_eq!(text(&right).await, "a");
+    assert_eq!(soon(right.receive()).await.unwrap(), None);
+    let begun = Instant::now();
+    // It is over already.
+    let _ = soon(right.close(Some(LONG))).await;
+    while soon(peer.read()).await {}
+    assert_eq!(peer.machine.pending(), 1);
+    assert!(begun.elapsed() < Duration::from_secs(2));
 }
 
 #[tokio::test]

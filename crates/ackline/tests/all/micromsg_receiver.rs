@@ -158,14 +158,19 @@ impl Publisher {
 }
 
 /// A client that writes and reads by hand, so that it can end its direction.
-struct ByHand {
-    stream: TcpStream,
-    machine: Connection,
+pub(crate) struct ByHand {
+    pub(crate) stream: TcpStream,
+    pub(crate) machine: Connection,
 }
 
 impl ByHand {
     async fn new(receiver: &Receiver) -> Self {
-        let stream = TcpStream::connect(address(receiver)).await.unwrap();
+        Self::at(address(receiver)).await
+    }
+
+    /// Connected to this address, with acknowledgements.
+    pub(crate) async fn at(address: impl tokio::net::ToSocketAddrs) -> Self {
+        let stream = TcpStream::connect(address).await.unwrap();
         let mut machine = Connection::new(Instant::now(), Role::Client, with(&["batch-ack"]));
         machine.connect(Instant::now()).unwrap();
         let mut made = Self { stream, machine };
@@ -177,7 +182,7 @@ impl ByHand {
         made
     }
 
-    async fn flush(&mut self) {
+    pub(crate) async fn flush(&mut self) {
         let mut out = SendQueue::new();
         self.machine.poll_transmit(Instant::now(), &mut out);
         let mut bytes = BytesMut::new();
@@ -185,7 +190,7 @@ impl ByHand {
         self.stream.write_all(&bytes).await.unwrap();
     }
 
-    async fn send(&mut self, destination: &str, payload: &'static str) {
+    pub(crate) async fn send(&mut self, destination: &str, payload: &'static str) {
         let message = Outbound {
             destination,
             ..Outbound::default()
@@ -195,7 +200,7 @@ impl ByHand {
     }
 
     /// Takes bytes of the receiver; `false` at its end.
-    async fn read(&mut self) -> bool {
+    pub(crate) async fn read(&mut self) -> bool {
         let mut input = BytesMut::new();
         let read = within(self.stream.read_buf(&mut input)).await;
         if read.unwrap() == 0 {

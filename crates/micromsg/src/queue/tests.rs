@@ -100,8 +100,8 @@ fn messages_of_a_receiver_that_has_left_wait_before_all_others() {
     join(&mut queue, 2, 2);
     assert_eq!(hand_all(&mut queue), [(1, 0), (2, 1), (1, 2), (2, 3)]);
     assert_eq!(queue.ack(&2, 1), Some(10));
-    assert!(queue.remove(&1));
-    assert!(!queue.remove(&1));
+    queue.remove(&1);
+    queue.remove(&1);
     assert_eq!(queue.ack(&1, 0), None, "it does not have it any more");
     queue.set_room(&2, PLENTY);
     let handed: Vec<_> = std::iter::from_fn(|| queue.hand()).collect();
@@ -110,6 +110,21 @@ fn messages_of_a_receiver_that_has_left_wait_before_all_others() {
         .map(|one| (one.position, one.was_handed))
         .collect();
     assert_eq!(seen, [(0, true), (2, true), (4, false), (5, false)]);
+}
+
+#[test]
+fn messages_of_a_receiver_that_has_unsubscribed_stay_its_own_until_it_leaves() {
+    let mut queue = queue(6);
+    join(&mut queue, 1, 2);
+    join(&mut queue, 2, 2);
+    assert_eq!(hand_all(&mut queue), [(1, 0), (2, 1), (1, 2), (2, 3)]);
+    queue.unsubscribe(&1);
+    queue.set_room(&2, PLENTY);
+    assert_eq!(hand_all(&mut queue), [(2, 4), (2, 5)]);
+    assert_eq!(queue.ack(&1, 0), Some(0));
+    assert_eq!((queue.mark(), queue.out()), (1, 5));
+    queue.remove(&1);
+    assert_eq!(hand_all(&mut queue), [(2, 2)]);
 }
 
 #[test]
@@ -195,6 +210,7 @@ enum Op {
     Push(u8, u64),
     Subscribe(u8, Option<u8>),
     Room(u8, usize),
+    Unsubscribe(u8),
     Remove(u8),
     /// Acknowledges the messages of a receiver up to this one of them.
     Ack(u8, usize),
@@ -206,6 +222,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         5 => (0..3_u8, 1..3_u64).prop_map(|(group, step)| Op::Push(group, step)),
         2 => (0..4_u8, prop::option::of(0..3_u8)).prop_map(|(who, group)| Op::Subscribe(who, group)),
         3 => (0..4_u8, 0..5_usize).prop_map(|(who, room)| Op::Room(who, room)),
+        1 => (0..4_u8).prop_map(Op::Unsubscribe),
         1 => (0..4_u8).prop_map(Op::Remove),
         3 => (0..4_u8, 0..5_usize).prop_map(|(who, up_to)| Op::Ack(who, up_to)),
         4 => (0..6_usize).prop_map(Op::Hand),
@@ -286,8 +303,13 @@ proptest! {
                         *room = messages;
                     }
                 }
+                Op::Unsubscribe(who) => {
+                    queue.unsubscribe(&who);
+                    model.receivers.remove(&who);
+                }
                 Op::Remove(who) => {
-                    prop_assert_eq!(queue.remove(&who), model.receivers.remove(&who).is_some());
+                    queue.remove(&who);
+                    model.receivers.remove(&who);
                     for (_, at, _) in model.messages.values_mut().filter(|(_, at, _)| *at == Some(who)) {
                         *at = None;
                     }

@@ -49,7 +49,8 @@ const WAITING_BYTES: usize = 96;
 pub(super) struct Inbox {
     policy: AckPolicy,
     messages: VecDeque<Message>,
-    arrivals: VecDeque<Arrival>,
+    /// Commands, each with the number of messages that came before it.
+    arrivals: VecDeque<(u64, Arrival)>,
     extensions: VecDeque<(Arc<str>, Bytes)>,
     bytes: usize,
     /// Messages that were taken.
@@ -84,7 +85,9 @@ impl Inbox {
 
     pub(super) fn push_arrival(&mut self, arrival: Arrival) {
         self.add(arrival.bytes());
-        self.arrivals.push_back(arrival);
+        let waiting = u64::try_from(self.messages.len()).unwrap_or(u64::MAX);
+        let before = self.taken.saturating_add(waiting);
+        self.arrivals.push_back((before, arrival));
     }
 
     pub(super) fn push_extension(&mut self, name: Arc<str>, payload: Bytes) {
@@ -249,12 +252,19 @@ impl Session {
     /// [`Error::Blocked`]: none is there. [`Error::Failed`]; [`Error::Ended`].
     pub fn take_arrival(&mut self) -> Result<Option<Arrival>, Error> {
         match self.inbox.arrivals.pop_front() {
-            Some(arrival) => {
+            Some((_, arrival)) => {
                 self.inbox.remove(arrival.bytes());
                 Ok(Some(arrival))
             }
             None => self.nothing(),
         }
+    }
+
+    /// The messages that came before the next command and were not taken; `None`: no command is there.
+    pub fn messages_before_arrival(&self) -> Option<usize> {
+        let (before, _) = self.inbox.arrivals.front()?;
+        let left = before.saturating_sub(self.inbox.taken);
+        Some(usize::try_from(left).unwrap_or(usize::MAX))
     }
 
     /// Takes the next frame of an extension: the extension's name, and the bytes; `None` once the connection has ended in

@@ -76,7 +76,7 @@ impl Inner {
         self.link.call(|session, _| {
             let mut position = session.next_position();
             let mut handed = locked(&self.handed);
-            let noted = messages.into_iter().map(|(at, message)| {
+            let mut noted = messages.into_iter().map(|(at, message)| {
                 handed.push_back(HandedOut {
                     position,
                     queue: Arc::clone(queue),
@@ -85,8 +85,9 @@ impl Inner {
                 position += 1;
                 message
             });
-            // The messages of one that is over go back when it leaves.
-            let _ = session.deliver(noted);
+            // The messages of one that is over, which takes none, go back when it leaves.
+            let _ = session.deliver(noted.by_ref());
+            noted.for_each(drop);
             drop(handed);
             self.note(session);
         });
@@ -120,9 +121,15 @@ impl Inner {
         handed.drain(..acked).collect()
     }
 
-    /// It has left: the messages that it has are no longer its own.
-    pub(super) fn forget_handed(&self) {
-        locked(&self.handed).clear();
+    /// It has left: returns the queues of the messages that it has, once each.
+    pub(super) fn take_handed(&self) -> Vec<Arc<QueueCell>> {
+        let mut queues: Vec<Arc<QueueCell>> = Vec::new();
+        for one in std::mem::take(&mut *locked(&self.handed)) {
+            if !queues.iter().any(|queue| Arc::ptr_eq(queue, &one.queue)) {
+                queues.push(one.queue);
+            }
+        }
+        queues
     }
 
     /// Adds messages that it has published, in the order in which they came, and acknowledges those that are finished.

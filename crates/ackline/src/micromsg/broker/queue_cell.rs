@@ -150,10 +150,19 @@ impl QueueCell {
         }
     }
 
-    /// Removes a receiver: its messages go to others.
+    /// Hands a receiver no further messages.
+    pub(super) fn unsubscribe(self: &Arc<Self>, hub: &Hub, receiver: &Peer) {
+        self.without(hub, |queue| queue.unsubscribe(receiver));
+    }
+
+    /// Removes a receiver, also one that has unsubscribed: its messages go to others.
     pub(super) fn leave(self: &Arc<Self>, hub: &Hub, receiver: &Peer) {
+        self.without(hub, |queue| queue.remove(receiver));
+    }
+
+    fn without(self: &Arc<Self>, hub: &Hub, remove: impl FnOnce(&mut Queue<Peer, Option<Origin>>)) {
         let mut state = self.lock();
-        state.queue.remove(receiver);
+        remove(&mut state.queue);
         let QueueState { queue, stored, .. } = &mut *state;
         if let Some(stored) = stored.as_mut().filter(|_| queue.receivers().len() == 0) {
             // They are on the disk.

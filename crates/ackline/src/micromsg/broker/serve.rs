@@ -7,10 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
-use ackline_core::Handles as _;
 use ackline_micromsg::Error;
 use ackline_micromsg::broker::FanOut;
-use ackline_micromsg::session::{Arrival, Interest, Received, Routed, Session, TOP, Wait};
+use ackline_micromsg::session::{Arrival, Received, Routed, Session, Wait};
 use ackline_micromsg::{Filter, Subscribe};
 use tokio::sync::futures::Notified;
 
@@ -99,7 +98,12 @@ impl Serving {
         freed: Pin<&mut Notified<'_>>,
     ) -> Poll<Step> {
         if !self.has_all_commands {
-            match self.poll_session(Wait::Arrival, context, Session::take_arrival) {
+            // A command takes effect in its place among the messages.
+            let next = |session: &mut Session| match session.messages_before_arrival() {
+                Some(1..) => Err(Error::Blocked),
+                _ => session.take_arrival(),
+            };
+            match self.poll_session(Wait::Arrival, context, next) {
                 Poll::Ready(Some(command)) => return Poll::Ready(Step::Command(command)),
                 Poll::Ready(None) => self.has_all_commands = true,
                 Poll::Pending => {}
@@ -131,13 +135,14 @@ impl Serving {
                 .poll_when(u64::MAX, context, |_, _| Poll::<()>::Pending);
             return end.map(|_| Step::Over);
         }
-        let has_all_commands = self.has_all_commands;
         let messages = self.poll_session(Wait::Message, context, |session| {
-            // A command that came before a message takes effect before it.
-            if !has_all_commands && session.is_there(TOP, Interest::Arrival) {
-                return Ok(Some(Vec::new()));
-            }
-            let some = session.receive_some(MOST_MESSAGES, MOST_BYTES)?;
+            let most = match session.messages_before_arrival() {
+                // It has come since.
+                Some(0) => return Ok(Some(Vec::new())),
+                Some(before) => before.min(MOST_MESSAGES),
+                None => MOST_MESSAGES,
+            };
+            let some = session.receive_some(most, MOST_BYTES)?;
             Ok((!some.is_empty()).then_some(some))
         });
         messages.map(|messages| messages.map_or(Step::Over, Step::Messages))
@@ -242,7 +247,11 @@ impl Serving {
             let positions = positions.unwrap_or_default();
             queue.acked(&self.hub, &self.peer, &positions, &mut finished);
         }
-        // Of a queue that it has left since it has nothing to acknowledge.
+        // Of queues that it gets nothing more of.
+        for (queue, positions) in left.into_values() {
+            queue.acked(&self.hub, &self.peer, &positions, &mut finished);
+            self.hub.forget_queue(&queue);
+        }
         finished.tell();
         if self.hub.is_closing() {
             self.hub.freed.notify_waiters();
@@ -351,17 +360,16 @@ impl Serving {
     }
 
     fn unsubscribe(&mut self, topic: &str) {
-        // Acknowledgements that came before it count.
-        self.take_acknowledged();
         if let Some(one) = self.subscriptions.remove(topic) {
-            self.take_leave(topic, one);
+            self.end_subscription(topic, one);
         }
     }
 
-    fn take_leave(&mut self, topic: &str, one: Subscribed) {
+    /// Ends a subscription. Messages of a queue that the peer has stay its own.
+    fn end_subscription(&mut self, topic: &str, one: Subscribed) {
         match one.queue {
             Some(queue) => {
-                queue.leave(&self.hub, &self.peer);
+                queue.unsubscribe(&self.hub, &self.peer);
                 self.hub.forget_queue(&queue);
             }
             None => drop(self.hub.routes_mut().topics.remove(topic, &self.peer)),
@@ -386,9 +394,12 @@ impl Drop for Serving {
     fn drop(&mut self) {
         self.take_acknowledged();
         for (topic, one) in std::mem::take(&mut self.subscriptions) {
-            self.take_leave(&topic, one);
+            self.end_subscription(&topic, one);
         }
-        self.peer.forget_handed();
+        for queue in self.peer.take_handed() {
+            queue.leave(&self.hub, &self.peer);
+            self.hub.forget_queue(&queue);
+        }
         self.hub.leave(&self.peer);
     }
 }

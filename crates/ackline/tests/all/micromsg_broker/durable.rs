@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn durable(dir: &Path) -> BrokerOptions {
+pub(super) fn durable(dir: &Path) -> BrokerOptions {
     BrokerOptions {
         spool: Some(dir.to_owned()),
         ..BrokerOptions::default()
