@@ -247,6 +247,21 @@ impl<R: Clone + Eq, T> Queue<R, T> {
         Some(first)
     }
 
+    /// Forgets all messages: those from this position on are pushed again.
+    pub fn restart(&mut self, position: u64) {
+        self.fresh = VecDeque::new();
+        self.aside = BTreeMap::new();
+        self.out = BTreeMap::new();
+        self.bytes = 0;
+        self.next = position;
+    }
+
+    /// The positions of the messages that wait for a receiver.
+    pub fn waiting_positions(&self) -> impl Iterator<Item = u64> {
+        let fresh = self.fresh.iter().map(|(position, _)| *position);
+        self.aside.keys().copied().chain(fresh)
+    }
+
     /// Hands out the next message that a receiver can take; call it until there is none.
     pub fn hand(&mut self) -> Option<Handed<R>> {
         if !self.receivers.iter().any(|one| one.room.is_there()) {

@@ -10,6 +10,7 @@
 
 mod durable;
 mod hub;
+mod moving;
 mod peer;
 mod queue_cell;
 mod read_back;

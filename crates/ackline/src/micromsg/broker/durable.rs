@@ -22,6 +22,7 @@ use tokio::time::Instant;
 
 use super::super::layout::NAME;
 use super::hub::{Hub, Refusal};
+use super::moving::Kept;
 use super::peer::Peer;
 use super::queue_cell::{Finished, QueueCell, QueueState};
 use super::read_back;
@@ -29,8 +30,11 @@ use crate::pieces::Pieces;
 
 /// The spool of a broker's queues.
 pub(super) struct Durable {
-    writer: Writer,
-    spool: Arc<Spool>,
+    pub(super) writer: Writer,
+    pub(super) spool: Arc<Spool>,
+    /// A queue is moved: nothing else is written for queues.
+    pub(super) is_moving: AtomicBool,
+    pub(super) kept: Kept,
     /// Wakes the task that reads the spool and writes the marks.
     pub(super) wake: Notify,
     has_failed: AtomicBool,
@@ -53,6 +57,10 @@ pub(super) struct Stored {
     pub(super) is_dirty: bool,
     /// The mark in its file, and when it was written.
     written: (u64, Instant),
+    /// It is moved: nothing is handed out.
+    pub(super) is_moving: bool,
+    /// It is not moved before the spool ends here.
+    pub(super) stays_until: u64,
 }
 
 /// A block on its way to the disk.
@@ -74,7 +82,27 @@ impl Stored {
             next_token: 0,
             is_dirty: false,
             written: (mark, Instant::now()),
+            is_moving: false,
+            stays_until: 0,
         }
+    }
+
+    /// The mark in its file.
+    pub(super) const fn written_mark(&self) -> u64 {
+        self.written.0
+    }
+
+    /// Whether all of its blocks are durable.
+    pub(super) fn is_settled(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// Its messages were moved to this position, and end before `end`.
+    pub(super) fn moved(&mut self, first: u64, end: u64) {
+        self.read_to = first;
+        self.settled_to = end;
+        self.is_behind = true;
+        self.is_dirty = true;
     }
 
     pub(super) const fn read_to(&self) -> u64 {
@@ -94,11 +122,14 @@ impl Durable {
         let access = Access {
             group: options.group,
         };
+        let kept = Kept::new(options.budget);
         let (writer, _) = Writer::open(dir, options)?;
         let spool = Arc::new(Spool::open_with(dir, access)?);
         Ok(Self {
             writer,
             spool,
+            is_moving: AtomicBool::new(false),
+            kept,
             wake: Notify::new(),
             has_failed: AtomicBool::new(false),
         })
@@ -154,14 +185,15 @@ impl Durable {
         }
     }
 
-    /// Writes messages of one publisher. They are handed on and acknowledged once they are durable.
+    /// Writes messages of one publisher. They are handed on and acknowledged once they are durable. Returns whether that was
+    /// possible now: not while a queue is moved.
     pub(super) fn append(
         &self,
         hub: &Arc<Hub>,
         queue: &Arc<QueueCell>,
         publisher: &Peer,
         messages: &[(Arc<Routed>, u64)],
-    ) -> Result<(), Refusal> {
+    ) -> Result<bool, Refusal> {
         if self.has_failed.load(Ordering::Relaxed) {
             return Err(Refusal::new(
                 "micromsg.spool_failed",
@@ -171,8 +203,11 @@ impl Durable {
         let mut blocks = Vec::new();
         let mut state = queue.lock();
         let Some(stored) = &mut state.stored else {
-            return Ok(());
+            return Ok(true);
         };
+        if self.is_moving.load(Ordering::SeqCst) {
+            return Ok(false);
+        }
         let settle: Arc<dyn Settle> = Arc::new(QueueSettle {
             hub: Arc::downgrade(hub),
             queue: Arc::downgrade(queue),
@@ -182,7 +217,7 @@ impl Durable {
             let token = stored.next_token;
             stored.next_token += 1;
             blocks.push(Handed {
-                block: block(queue, publisher, messages),
+                block: block(queue, &Source::Publisher(publisher), messages),
                 settle: Arc::clone(&settle),
                 token,
                 promise: Promise::Durable,
@@ -196,8 +231,9 @@ impl Durable {
         }
         // The writer may tell of a failure at once.
         drop(state);
+        self.kept.add(&blocks);
         self.writer.append_all(blocks);
-        Ok(())
+        Ok(true)
     }
 
     /// Whether blocks of a queue are on their way to the disk.
@@ -205,17 +241,16 @@ impl Durable {
         let queues = hub.all_queues();
         let mut busy = queues.iter().map(|queue| {
             let state = queue.lock();
-            state
-                .stored
-                .as_ref()
-                .is_some_and(|stored| !stored.pending.is_empty())
+            let stored = state.stored.as_ref();
+            stored.is_some_and(|stored| stored.is_moving || !stored.is_settled())
         });
         busy.any(|is_busy| is_busy)
     }
 
     /// Reads messages that receivers have room for, and writes the marks; until the broker is gone.
     pub(super) async fn keep(hub: Weak<Hub>) {
-        let mut marked = Instant::now();
+        let (mut marked, mut looked) = (Instant::now(), Instant::now());
+        let mut said = None;
         loop {
             let Some(strong) = hub.upgrade() else {
                 return;
@@ -226,6 +261,10 @@ impl Durable {
             for queue in strong.all_queues() {
                 durable.catch_up(&strong, &queue).await;
             }
+            if looked.elapsed() >= LOOK_EVERY {
+                durable.make_way(&strong, &mut said).await;
+                looked = Instant::now();
+            }
             if marked.elapsed() >= MARK_EVERY {
                 durable.write_marks(&strong, false).await;
                 marked = Instant::now();
@@ -234,7 +273,7 @@ impl Durable {
                 let state = queue.lock();
                 state.stored.as_ref().is_some_and(|stored| stored.is_dirty)
             });
-            let wait = if is_dirty {
+            let wait = if is_dirty || durable.kept.is_waited() {
                 MARK_EVERY
             } else {
                 IDLE_MARK_EVERY
@@ -319,7 +358,10 @@ fn wanted(hub: &Hub, queue: &QueueCell) -> Option<(u64, usize)> {
     let state = queue.lock();
     let stored = state.stored.as_ref()?;
     let most = hub.limits.subscriber_bytes;
-    let is_wanted = stored.is_behind && state.queue.receivers().len() > 0 && !hub.is_closing();
+    let is_wanted = stored.is_behind
+        && !stored.is_moving
+        && state.queue.receivers().len() > 0
+        && !hub.is_closing();
     let room = most.saturating_sub(state.queue.bytes());
     let has_room = room > most / 2 && !hub.held.is_half_full();
     (is_wanted && has_room).then_some((stored.read_to, room))
@@ -364,7 +406,19 @@ fn moved(queue: &QueueCell, durable: u64, at_close: bool) -> Option<(Arc<Lease>,
     (mark != stored.written.0).then_some((lease, mark))
 }
 
-fn block(queue: &QueueCell, publisher: &Peer, messages: &[(Arc<Routed>, u64)]) -> Block {
+/// Where the messages of a block come from.
+pub(super) enum Source<'a> {
+    Publisher(&'a Peer),
+    /// This queue's place in the spool.
+    Copy,
+}
+
+/// A block of messages to a queue, each with its position.
+pub(super) fn block(
+    queue: &QueueCell,
+    source: &Source<'_>,
+    messages: &[(Arc<Routed>, u64)],
+) -> Block {
     let (mut body, mut length) = (Pieces::default(), Vec::new());
     let mut put = |body: &mut Pieces, bytes: usize| {
         length.clear();
@@ -381,12 +435,18 @@ fn block(queue: &QueueCell, publisher: &Peer, messages: &[(Arc<Routed>, u64)]) -
     let first = messages.first();
     let dotnet_type = first.and_then(|(message, _)| message.dotnet_type.clone());
     let own = dotnet_type.map(|name| (read_back::DOTNET_TYPE.into(), name));
-    let info = &publisher.info;
+    let (name, attributes, repeats) = match source {
+        Source::Publisher(publisher) => {
+            let info = &publisher.info;
+            (Arc::clone(&info.name), &*info.attributes, None)
+        }
+        Source::Copy => (COPY.into(), &[][..], Some(all_ones(messages.len()))),
+    };
     Block {
         origin: Origin {
             protocol: super::super::SCHEME.into(),
-            peer: Arc::clone(&info.name),
-            link: Arc::clone(&info.name),
+            peer: Arc::clone(&name),
+            link: name,
             stream: Some(Arc::clone(&queue.name)),
         },
         layout: NAME,
@@ -398,13 +458,19 @@ fn block(queue: &QueueCell, publisher: &Peer, messages: &[(Arc<Routed>, u64)]) -
         count: u32::try_from(messages.len()).unwrap_or(u32::MAX),
         windows: 1,
         inflated_bytes,
-        repeats: None,
-        attributes: own
-            .into_iter()
-            .chain(info.attributes.iter().cloned())
-            .collect(),
+        repeats,
+        attributes: own.into_iter().chain(attributes.iter().cloned()).collect(),
         body,
     }
+}
+
+/// A bitmap that marks so many messages as repeated.
+fn all_ones(count: usize) -> Vec<u8> {
+    let mut bits = vec![u8::MAX; count / 8];
+    if !count.is_multiple_of(8) {
+        bits.push((1 << (count % 8)) - 1);
+    }
+    bits
 }
 
 /// The settling of a queue's blocks: one call for each commit, so its messages keep their order.
@@ -488,13 +554,22 @@ impl Settle for QueueSettle {
             .as_mut()
             .map(|stored| std::mem::take(&mut stored.pending));
         drop(state);
+        let is_closed = matches!(error, SpoolError::Closed);
         if let Some(durable) = &hub.durable
             && !durable.has_failed.swap(true, Ordering::Relaxed)
+            && !is_closed
         {
             tracing::error!(code = "micromsg.spool_failed", %error,
                 "nothing more is acknowledged to publishers of queues; topics go on");
         }
-        let refusal = failure(error);
+        let refusal = if is_closed {
+            Refusal::new(
+                "micromsg.closed",
+                "the broker has ended before all messages were durable",
+            )
+        } else {
+            failure(error)
+        };
         for pending in left.into_iter().flat_map(BTreeMap::into_values) {
             hub.refuse(&pending.publisher, &refusal);
         }
@@ -515,9 +590,13 @@ pub(super) fn unopened(dir: &Path, error: &SpoolError) -> OpenError {
 
 /// The name of this reader in its leases.
 const HOLDER: &str = "a broker of MicroMsg2";
+/// The peer of messages that were moved.
+const COPY: &str = "a queue that was moved";
 /// Time for an earlier reader to leave.
 const LEASE_WAIT: Duration = Duration::from_secs(2);
 /// Time between two marks of a queue whose messages are acknowledged.
 const MARK_EVERY: Duration = Duration::from_millis(100);
+/// Time between two looks at what queues keep of the spool.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Time between two marks of an idle queue: they free the segments of others.
 const IDLE_MARK_EVERY: Duration = Duration::from_secs(10);

@@ -260,7 +260,9 @@ impl Hub {
 
     /// Whether publishers to a queue may go on.
     pub(super) fn has_room(&self, queue: &QueueCell) -> bool {
-        !self.held.is_half_full() && queue.has_room(self)
+        let durable = self.durable.as_ref();
+        let is_tight = durable.is_some_and(|durable| durable.kept.is_tight());
+        !is_tight && !self.held.is_half_full() && queue.has_room(self)
     }
 
     /// Wakes the task that reads the spool and writes the marks.

@@ -175,7 +175,8 @@ impl QueueCell {
 
     /// Gives receivers the messages that they have room for.
     pub(super) fn hand_out(self: &Arc<Self>, hub: &Hub, state: &mut QueueState) {
-        if hub.is_closing() {
+        let is_moving = state.stored.as_ref().is_some_and(|stored| stored.is_moving);
+        if hub.is_closing() || is_moving {
             return;
         }
         // The other half is for topics, whose messages do not wait in a queue.

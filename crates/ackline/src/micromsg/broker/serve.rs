@@ -213,14 +213,21 @@ impl Serving {
     ) -> Result<(), Refusal> {
         loop {
             let queue = self.hub.queue(name).await?;
-            match &self.hub.durable {
-                Some(durable) => durable.append(&self.hub, &queue, &self.peer, &messages)?,
-                None if queue.publish(&self.hub, &self.peer, &messages) => {}
+            if let Some(durable) = &self.hub.durable {
+                let mut freed = pin!(self.hub.freed.notified());
+                // Before the look: a change after it is not missed.
+                freed.as_mut().enable();
+                if !durable.append(&self.hub, &queue, &self.peer, &messages)? {
+                    freed.await;
+                    continue;
+                }
+            } else if !queue.publish(&self.hub, &self.peer, &messages) {
                 // It was removed meanwhile.
-                None => continue,
+                continue;
             }
             if !self.hub.has_room(&queue) {
                 self.waits_for = Some(queue);
+                self.hub.wake_keeper();
             }
             return Ok(());
         }

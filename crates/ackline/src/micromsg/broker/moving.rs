@@ -1,0 +1,391 @@
+//! Moving a queue that nobody works on to the end of the spool: where its messages are, everything behind them is kept too,
+//! and publishers to all queues would wait at the budget for a worker that may never come.
+//!
+//! The copies are durable before the queue's mark passes the originals. A kill between the two hands the messages out
+//! twice, and loses none. Meanwhile nothing else is written for queues, so that the copies stay in order and find room.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use ackline_micromsg::queue::Queue;
+use ackline_micromsg::session::Routed;
+use ackline_spool::{Handed, Promise, Settle, SpoolError, WriterState, WriterStats};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
+
+use super::durable::{Durable, Source, Stored, block};
+use super::hub::Hub;
+use super::queue_cell::{QueueCell, QueueState};
+use super::read_back;
+
+/// A queue that is moved: its messages that are not acknowledged.
+struct Plan {
+    queue: Arc<QueueCell>,
+    /// The first of them.
+    from: u64,
+    /// They end here.
+    to: u64,
+    /// From here on, all of them.
+    all_from: u64,
+    /// Before it, these.
+    some: HashSet<u64>,
+}
+
+impl Plan {
+    fn has(&self, position: u64) -> bool {
+        position < self.to && (position >= self.all_from || self.some.contains(&position))
+    }
+}
+
+/// What the queues keep of the spool.
+#[derive(Debug)]
+pub(super) struct Kept {
+    /// Bytes from the lowest mark on, at the last look; 0 if they are few.
+    measured: AtomicU64,
+    /// Bytes that were written since, at least.
+    since: AtomicU64,
+    /// Above it publishers wait.
+    most: u64,
+    /// Somebody was told to wait.
+    is_waited: AtomicBool,
+}
+
+impl Kept {
+    pub(super) const fn new(budget: u64) -> Self {
+        Self {
+            measured: AtomicU64::new(0),
+            since: AtomicU64::new(0),
+            most: budget - budget / MOVED_PART,
+            is_waited: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn add(&self, blocks: &[Handed]) {
+        let bytes = blocks.iter().map(|one| one.block.stored_bytes() as u64);
+        self.since.fetch_add(bytes.sum(), Ordering::SeqCst);
+    }
+
+    /// Whether publishers wait now.
+    pub(super) fn is_tight(&self) -> bool {
+        let measured = self.measured.load(Ordering::SeqCst);
+        let is_tight = measured.saturating_add(self.since.load(Ordering::SeqCst)) > self.most;
+        if is_tight {
+            // A publisher looks again behind this, before it waits.
+            self.is_waited.store(true, Ordering::SeqCst);
+        }
+        is_tight
+    }
+
+    /// Whether publishers may wait for the next look.
+    pub(super) fn is_waited(&self) -> bool {
+        self.is_waited.load(Ordering::SeqCst)
+    }
+
+    /// Whether those that wait are to look again.
+    fn frees(&self) -> bool {
+        !self.is_tight() && self.is_waited.swap(false, Ordering::SeqCst)
+    }
+}
+
+/// The queue with the lowest mark.
+struct Lowest {
+    queue: Arc<QueueCell>,
+    mark: u64,
+    /// Bytes of the spool from its mark on.
+    bytes: u64,
+}
+
+/// What became of the copies.
+enum Told {
+    /// So many blocks are durable.
+    Durable(usize),
+    Failed(String),
+}
+
+/// The settling of copies.
+struct MoveSettle {
+    first: AtomicU64,
+    told: mpsc::UnboundedSender<Told>,
+}
+
+impl Settle for MoveSettle {
+    fn placed(&self, _token: u64, first: u64) {
+        self.first.fetch_min(first, Ordering::Relaxed);
+    }
+
+    fn settle(&self, tokens: &[u64]) {
+        // The mover may have given up.
+        let _ = self.told.send(Told::Durable(tokens.len()));
+    }
+
+    fn failed(&self, error: &SpoolError) {
+        let _ = self.told.send(Told::Failed(error.to_string()));
+    }
+}
+
+impl Durable {
+    /// Looks at what the queues keep of the spool: lets publishers wait while it is too much, and moves the queue that keeps
+    /// the most, if nobody works on it and it is small.
+    pub(super) async fn make_way(&self, hub: &Arc<Hub>, said: &mut Option<Instant>) {
+        let stats = self.writer.stats();
+        // Before the measurement: what comes meanwhile counts twice.
+        self.kept.since.store(0, Ordering::SeqCst);
+        let lowest = self.lowest(hub, &stats).await;
+        let kept = lowest.as_ref().map_or(0, |lowest| lowest.bytes);
+        self.kept.measured.store(kept, Ordering::SeqCst);
+        if self.kept.frees() {
+            hub.freed.notify_waiters();
+        }
+        if self.kept.is_tight()
+            && let Some(lowest) = &lowest
+            && said.is_none_or(|at| at.elapsed() >= SAY_AGAIN)
+        {
+            *said = Some(Instant::now());
+            let (queue, budget) = (&*lowest.queue.name, stats.budget);
+            tracing::warn!(
+                code = "micromsg.queues_full",
+                queue,
+                mark = lowest.mark,
+                kept,
+                budget,
+                option = "--budget",
+                "publishers to all queues wait: this queue keeps the most of the spool; its workers must acknowledge its messages"
+            );
+        }
+        let is_far = |lowest: &Lowest| lowest.bytes > stats.budget / PINNED_PART;
+        let Some(lowest) = lowest.filter(is_far) else {
+            return;
+        };
+        if stats.state != WriterState::Ok || hub.is_closing() {
+            return;
+        }
+        let Some(plan) = self.plan(hub, lowest, stats.durable).await else {
+            return;
+        };
+        let most = stats.budget / (2 * MOVED_PART);
+        let moved = match self.bytes(&plan, most).await {
+            Ok(Some(_)) => self.copy(&plan).await,
+            Ok(None) => Err(format!(
+                "its messages take more than {most} bytes, a sixteenth of the budget"
+            )),
+            Err(error) => Err(error),
+        };
+        self.end(hub, &plan, moved);
+        self.write_marks(hub, false).await;
+    }
+
+    /// The queue with the lowest mark; `None`: its mark is near the end.
+    async fn lowest(&self, hub: &Hub, stats: &WriterStats) -> Option<Lowest> {
+        let mark = |queue: &Arc<QueueCell>| queue.lock().stored.as_ref().map(Stored::written_mark);
+        let marks = hub.all_queues().into_iter();
+        let marks = marks.filter_map(|queue| Some((mark(&queue)?, queue)));
+        let (mark, queue) = marks.min_by_key(|(mark, _)| *mark)?;
+        let kept = stats.durable.saturating_sub(stats.first_kept).max(1);
+        let behind = stats.durable.saturating_sub(mark);
+        // About, as if all messages were of one size.
+        let bytes = u128::from(stats.bytes) * u128::from(behind) / u128::from(kept);
+        if bytes <= u128::from(stats.budget / FEW_PART) {
+            return None;
+        }
+        let spool = Arc::clone(&self.spool);
+        let lag = tokio::task::spawn_blocking(move || spool.lag(mark)).await;
+        let bytes = lag.ok()?.ok()?.bytes;
+        Some(Lowest { queue, mark, bytes })
+    }
+
+    /// The messages of a queue that keeps much of the spool, if it is to be moved.
+    async fn plan(
+        &self,
+        hub: &Hub,
+        Lowest { queue, mark, .. }: Lowest,
+        durable: u64,
+    ) -> Option<Plan> {
+        {
+            let mut state = queue.lock();
+            let (first, is_idle) = (state.queue.mark(), is_idle(&state.queue));
+            let stored = state.stored.as_mut()?;
+            // The mark in its file may be an old one.
+            stored.is_dirty = true;
+            if first > mark || stored.stays_until > durable || !is_idle {
+                return None;
+            }
+        }
+        self.is_moving.store(true, Ordering::SeqCst);
+        // From here on nothing is added to them.
+        let until = Instant::now() + PATIENCE;
+        let is_settled = || {
+            let state = queue.lock();
+            state.stored.as_ref().is_none_or(Stored::is_settled)
+        };
+        while !is_settled() && Instant::now() < until {
+            tokio::time::sleep(SETTLES_IN).await;
+        }
+        let plan = self.begin(&queue);
+        if plan.is_none() {
+            self.is_moving.store(false, Ordering::SeqCst);
+            hub.freed.notify_waiters();
+        }
+        plan
+    }
+
+    /// Nothing more is written for the queue or handed out of it from here on. `None`: somebody works on it.
+    fn begin(&self, queue: &Arc<QueueCell>) -> Option<Plan> {
+        let mut state = queue.lock();
+        let QueueState {
+            queue: waiting,
+            stored,
+            ..
+        } = &mut *state;
+        let stored = stored.as_mut()?;
+        if !is_idle(waiting) || !stored.is_settled() {
+            return None;
+        }
+        // All of its blocks are durable.
+        let to = self.spool.durable().ok()?;
+        stored.is_moving = true;
+        Some(Plan {
+            queue: Arc::clone(queue),
+            from: waiting.mark(),
+            to,
+            all_from: stored.read_to(),
+            some: waiting.waiting_positions().collect(),
+        })
+    }
+
+    /// The bytes of its messages; `None`: more than so many.
+    async fn bytes(&self, plan: &Plan, most: u64) -> Result<Option<u64>, String> {
+        let (mut from, mut bytes) = (plan.from, 0);
+        while from < plan.to {
+            let read = self.read(plan, from).await?;
+            let own = read.messages.iter().filter(|(at, _)| plan.has(*at));
+            bytes += own.map(|(_, one)| one.bytes() as u64).sum::<u64>();
+            if bytes > most {
+                return Ok(None);
+            }
+            from = read.to;
+        }
+        Ok(Some(bytes))
+    }
+
+    async fn read(&self, plan: &Plan, from: u64) -> Result<read_back::Read, String> {
+        let (spool, name) = (Arc::clone(&self.spool), Arc::clone(&plan.queue.name));
+        let read = move || read_back::read(&spool, &name, from, PIECE_BYTES);
+        let read = tokio::task::spawn_blocking(read).await;
+        let read = read.map_err(|panic| panic.to_string())?;
+        read.map_err(|error| error.to_string())
+    }
+
+    /// Writes copies; returns the position of the first one once all are durable.
+    async fn copy(&self, plan: &Plan) -> Result<u64, String> {
+        let (told, mut news) = mpsc::unbounded_channel();
+        let settle = Arc::new(MoveSettle {
+            first: AtomicU64::new(u64::MAX),
+            told,
+        });
+        let (mut from, mut token) = (plan.from, 0);
+        while from < plan.to {
+            let read = self.read(plan, from).await?;
+            from = read.to;
+            let own = read.messages.into_iter().filter(|(at, _)| plan.has(*at));
+            let own: Vec<(Arc<Routed>, u64)> = own.map(|(at, one)| (Arc::new(one), at)).collect();
+            let alike = own.chunk_by(|(one, _), (next, _)| one.dotnet_type == next.dotnet_type);
+            let blocks: Vec<_> = alike
+                .map(|messages| {
+                    token += 1;
+                    Handed {
+                        block: block(&plan.queue, &Source::Copy, messages),
+                        settle: Arc::clone(&settle) as _,
+                        token,
+                        promise: Promise::Durable,
+                    }
+                })
+                .collect();
+            let mut left = blocks.len();
+            self.writer.append_all(blocks);
+            while left > 0 {
+                left = left.saturating_sub(self.next(&mut news).await?);
+            }
+        }
+        Ok(settle.first.load(Ordering::Relaxed))
+    }
+
+    async fn next(&self, news: &mut mpsc::UnboundedReceiver<Told>) -> Result<usize, String> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match timeout_at(until, news.recv()).await {
+                Ok(Some(Told::Durable(blocks))) => return Ok(blocks),
+                Ok(Some(Told::Failed(error))) => return Err(error),
+                Ok(None) => return Err("the spool is closed".to_owned()),
+                // A slow disk is waited for.
+                Err(_) if self.writer.stats().state == WriterState::Ok => {}
+                Err(_) => return Err("the spool has no room".to_owned()),
+            }
+        }
+    }
+
+    /// The queue goes on: at the copies, if all of them are durable.
+    fn end(&self, hub: &Arc<Hub>, plan: &Plan, moved: Result<u64, String>) {
+        let durable = self.spool.durable().unwrap_or(plan.to);
+        let mut state = plan.queue.lock();
+        let QueueState { queue, stored, .. } = &mut *state;
+        if let Some(stored) = stored {
+            stored.is_moving = false;
+            match moved {
+                // Nothing was left of it.
+                Ok(u64::MAX) => {}
+                Ok(first) => {
+                    queue.restart(first);
+                    stored.moved(first, durable);
+                    let (queue, from) = (&*plan.queue.name, plan.from);
+                    tracing::info!(
+                        code = "micromsg.queue_moved",
+                        queue,
+                        from,
+                        to = first,
+                        "a queue that nobody works on was moved to the end of the spool"
+                    );
+                }
+                Err(why) => {
+                    // Not again before the spool has changed by as much.
+                    stored.stays_until = durable.saturating_add((durable - plan.from) / 4);
+                    let (queue, from) = (&*plan.queue.name, plan.from);
+                    tracing::warn!(
+                        code = "micromsg.queue_stays",
+                        queue,
+                        from,
+                        why,
+                        "a queue that nobody works on keeps much of the spool: start a worker, or publishers to every queue will wait"
+                    );
+                }
+            }
+        }
+        plan.queue.hand_out(hub, &mut state);
+        drop(state);
+        self.is_moving.store(false, Ordering::SeqCst);
+        hub.freed.notify_waiters();
+        self.wake.notify_one();
+    }
+}
+
+/// Whether nobody works on a queue.
+fn is_idle<R: Clone + Eq, T>(queue: &Queue<R, T>) -> bool {
+    queue.receivers().len() == 0 && queue.out() == 0
+}
+
+/// Part of the budget that a queue may keep before it is moved.
+const PINNED_PART: u64 = 2;
+/// Part of the budget that is few: it is not measured.
+const FEW_PART: u64 = 8;
+/// Part of the budget that is left for moving: publishers wait before they fill it. The messages of one queue may take half
+/// of it.
+const MOVED_PART: u64 = 8;
+/// Bytes of messages that are copied at once.
+const PIECE_BYTES: usize = 1 << 20;
+/// Time between two log lines about publishers that wait.
+const SAY_AGAIN: Duration = Duration::from_secs(60);
+/// Time between two looks at blocks that are on their way to the disk.
+const SETTLES_IN: Duration = Duration::from_millis(1);
+/// Time between two looks at a copy that is not durable.
+const PATIENCE: Duration = Duration::from_secs(1);
