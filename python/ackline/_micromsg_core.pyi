@@ -274,6 +274,8 @@ class MicroMsgBroker:
         """The URL that it listens on, with the chosen port."""
     def stats(self) -> dict[str, Any]:
         """The current state, and totals since the start."""
+    def refusals(self) -> list[str]:
+        """The lines about connections that were refused since the last call."""
     def close(self, timeout: float | None) -> PendingOp:
         """Ends it in order."""
     def abort(self) -> None:

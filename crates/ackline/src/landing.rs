@@ -33,7 +33,7 @@ pub(crate) use operator::{Operator, look_around};
 pub use options::{Ack, QuarantineOptions, ReceiverOptions, V1Ack};
 use quarantine::Quarantine;
 pub use report::Failure;
-use report::Report;
+pub(crate) use report::Report;
 pub(crate) use report::watch_stats;
 use shares::Shares;
 pub use stats::{AckedStats, ReceivedStats, ReceiverStats, RefusalStats, SpoolStats};

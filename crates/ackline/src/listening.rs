@@ -45,16 +45,29 @@ impl<T: Send + 'static> Listening<T> {
         code: &'static str,
         serve: impl FnOnce(MadeLinks<T>, &Refusals) -> F,
     ) -> Self {
-        let url = listener.url().to_owned();
-        let (made, refusals) = (MadeLinks::new(), Refusals::default());
-        let serve = serve(made.clone(), &refusals);
-        let told = {
+        Self::start_with(listener, acceptor, code, |made, refusals| {
+            let serve = serve(made, refusals);
             let refusals = refusals.clone();
             move |outcome| match outcome {
                 Ok(admitted) => serve(admitted),
                 Err(turned) => refusals.turned_away(turned),
             }
-        };
+        })
+    }
+
+    /// As [`start`](Self::start); the function that `serve` answers also takes the connections that are turned away.
+    pub(crate) fn start_with<F>(
+        listener: BoundListener,
+        acceptor: Acceptor,
+        code: &'static str,
+        serve: impl FnOnce(MadeLinks<T>, &Refusals) -> F,
+    ) -> Self
+    where
+        F: Fn(Result<Admitted, TurnedAway>) + Clone + Send + Sync + 'static,
+    {
+        let url = listener.url().to_owned();
+        let (made, refusals) = (MadeLinks::new(), Refusals::default());
+        let told = serve(made.clone(), &refusals);
         let accepting = tokio::spawn({
             let (acceptor, made) = (acceptor.clone(), made.clone());
             async move {

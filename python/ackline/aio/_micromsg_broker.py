@@ -1,5 +1,6 @@
 """The broker of MicroMsg2 for asyncio: `serve`."""
 
+import json
 from collections.abc import Sequence
 from os import PathLike
 from typing import Any, Unpack
@@ -80,6 +81,15 @@ class Broker(Block):
         code.
         """
         return self._core.stats()
+
+    def refusals(self) -> list[dict[str, Any]]:
+        """Takes the reports of connections that were refused since the last call.
+
+        A connection is refused if its input breaks the protocol or a limit, or if the broker turned
+        it away. Each report has the members of the line ``refused`` of ``ackline serve --json``. Of
+        reports that nobody takes, the last 10,000 are kept.
+        """
+        return [json.loads(line) for line in self._core.refusals()]
 
     def abort(self) -> None:
         """Ends the broker at once: messages that wait are dropped, or stay in the spool."""

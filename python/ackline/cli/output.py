@@ -47,7 +47,7 @@ class JsonOutput:
         line = {"event": event} | members
         with self._there:
             if event != "listening":
-                line["time"] = _now()
+                line.setdefault("time", _now())
             if event == "stats" and self._missed:
                 line["missed_lines"] = self._missed
             if len(self._lines) == _MOST_LINES:

@@ -24,6 +24,8 @@ OPTIONS = options_of(_TABLE, but=_NOT_OPTIONS)
 _OF_SPOOL = {option.name for option in options_of("receive") if option.sections == ("Spool",)}
 _TICK = 1.0
 """Seconds between `stats` lines."""
+_LOOK = 0.1
+"""Seconds between looks for refused connections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +79,14 @@ async def _run(
     asked = signals()
     output.say("listening", urls=[broker.url])
     ticking = asyncio.create_task(_tick(broker, output))
+    telling = asyncio.create_task(_tell(broker, output))
     await asked.get()
     ticking.cancel()
+    telling.cancel()
     second = asyncio.create_task(asked.get())
     ending = asyncio.create_task(broker.close(timeout=patience))
     await asyncio.wait({ending, second}, return_when=asyncio.FIRST_COMPLETED)
+    _refusals(broker, output)
     cut = await _cut(broker, ending)
     output.say("stats", **broker.stats())
     output.say("stopped", cut=cut)
@@ -104,6 +109,17 @@ async def _cut(broker: micromsg.Broker, ending: "asyncio.Task[None]") -> int:
     await asyncio.gather(ending, return_exceptions=True)
     broker.abort()
     return connections
+
+
+async def _tell(broker: micromsg.Broker, output: Output) -> None:
+    while True:
+        await asyncio.sleep(_LOOK)
+        _refusals(broker, output)
+
+
+def _refusals(broker: micromsg.Broker, output: Output) -> None:
+    for refused in broker.refusals():
+        output.say(**refused)
 
 
 async def _tick(broker: micromsg.Broker, output: Output) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -54,6 +55,20 @@ def published(url: str, *payloads: object) -> None:
     run = ackline("publish", url, "-", given=text)
     told = f"ackline: {len(payloads)} messages acknowledged\n"
     assert (run.returncode, run.stderr) == (0, told)
+
+
+def test_a_client_that_breaks_the_protocol_is_a_line(broker: Broker) -> None:
+    running = broker()
+    host, _, port = running.url.removeprefix("micromsg://").rpartition(":")
+    handshake = bytes([1, 0, 0, 0, 0, 0, 0, 0])
+    with socket.create_connection((host, int(port)), timeout=DEADLINE) as client:
+        client.sendall(handshake * 2 + b"\x20")
+        line = running.next("refused")
+    assert line["peer"].startswith("127.0.0.1:")
+    told = {name: line[name] for name in ("protocol", "code", "offset")}
+    assert told == {"protocol": "micromsg", "code": "micromsg.reserved_flags", "offset": 16}
+    assert running.next("stats")["refused"] == 1
+    assert running.stop() == 0
 
 
 # ---- topics ----

@@ -106,6 +106,25 @@ def test_wrong_arguments_of_a_broker_are_named(broker: micromsg.Broker) -> None:
         micromsg.serve(broker.url)
 
 
+def test_refused_connections_and_errors_of_clients_are_told(
+    broker: micromsg.Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert broker.refusals() == []
+    micromsg.connect(broker.url).fail("no 'more' of it")
+    wait_until(lambda: "micromsg.error_received" in caplog.text, "the ERROR frame is logged")
+    assert broker.refusals() == []
+    assert broker.stats()["refused"] == 0
+    many = subscribed(broker, "t")
+    condition = where("n") == 1
+    for _ in range(6):
+        condition = condition & condition
+    many.subscribe("t", condition & (where("n") == 1))
+    wait_until(lambda: broker.stats()["refused"] == 1, "it is refused")
+    (refused,) = broker.refusals()
+    assert (refused["event"], refused["code"]) == ("refused", "micromsg.too_many_conditions")
+    assert broker.refusals() == []
+
+
 def test_a_broker_ends_its_connections(broker: micromsg.Broker) -> None:
     subscriber = subscribed(broker, "t")
     assert broker.stats()["connections"] == 1

@@ -169,7 +169,7 @@ impl Report {
     }
 
     /// Reports a connection that ended because of its input; a given `refusal` replaces the violation.
-    pub(super) fn ended<K: ErrorKind>(
+    pub(crate) fn ended<K: ErrorKind>(
         &self,
         (protocol, peer): (&str, &PeerInfo),
         end: &End<K>,
@@ -184,12 +184,22 @@ impl Report {
             refusal.offset = refused.offset;
             refused = refusal;
         }
+        self.refused(protocol, &refused);
+    }
+
+    /// Counts and reports one refusal.
+    pub(crate) fn refused(&self, protocol: &str, refused: &Refused) {
         self.refused.fetch_add(1, Ordering::Relaxed);
-        self.tell(protocol, &refused);
+        self.tell(protocol, refused);
+    }
+
+    /// The refusals so far.
+    pub(crate) fn refusals(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
     }
 
     /// A connection that was turned away before it was of any use to its protocol. In a storm few have a line.
-    pub(super) fn turned_away(&self, protocol: &str, turned: TurnedAway) {
+    pub(crate) fn turned_away(&self, protocol: &str, turned: TurnedAway) {
         let refused = match turned {
             TurnedAway::Refused(refused) => {
                 self.refused.fetch_add(1, Ordering::Relaxed);
@@ -281,7 +291,7 @@ impl Report {
             },
             acked,
             refusals: RefusalStats {
-                refused: load(&self.refused),
+                refused: self.refusals(),
                 ..RefusalStats::default()
             },
             ..ReceiverStats::default()

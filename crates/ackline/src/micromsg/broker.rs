@@ -34,8 +34,9 @@ use ackline_spool::WriterOptions;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::Session;
-use crate::dialing::{self, endpoint, filled};
+use super::ingest::log_error_frame;
+use super::{SCHEME, Session};
+use crate::dialing::{endpoint, filled};
 use crate::listening::Listening;
 use crate::query;
 use durable::Durable;
@@ -100,7 +101,7 @@ impl BrokerOptions {
         self.offer.apply(&mut self.link)?;
         // The broker acknowledges messages once they are handed on.
         self.link.ack_policy = AckPolicy::Manual;
-        filled(endpoint(super::SCHEME, &plain)?, &self.tls)
+        filled(endpoint(SCHEME, &plain)?, &self.tls)
     }
 }
 
@@ -117,7 +118,7 @@ pub struct BrokerStats {
     pub delivered: u64,
     /// Subscribers that were ended because they were too slow.
     pub slow_subscribers: u64,
-    /// Connections that were ended for any reason of the broker's, these among them.
+    /// Connections that were ended for their input or for any reason of the broker's, these among them, or turned away.
     pub refused: u64,
     /// Commands and frames of extensions that the broker does not know.
     pub ignored: u64,
@@ -174,9 +175,12 @@ pub async fn serve(url: &str, mut options: BrokerOptions) -> Result<Broker, Erro
         send_bytes: options.send_bytes,
     };
     let acceptor = Acceptor::new(options.acceptor);
-    let listening = Listening::start(listener, acceptor, "receiver.accept", |_, _| {
+    let listening = Listening::start_with(listener, acceptor, "receiver.accept", |_, _| {
         let made = Arc::new(made);
-        move |admitted| made.serve(admitted)
+        move |outcome| match outcome {
+            Ok(admitted) => made.serve(admitted),
+            Err(turned) => made.hub.report.turned_away(SCHEME, turned),
+        }
     });
     Ok(Broker {
         hub,
@@ -222,12 +226,27 @@ impl Made {
         let link = Link::of_sender(session, self.budget.clone(), &admitted.peer.sender);
         let peer = self.hub.join(link.clone(), admitted.peer.clone());
         let serving = Serving::new(Arc::clone(&self.hub), peer);
-        dialing::drive(admitted, &link, |session: &mut Session, _| {
-            // It may have ended by itself.
-            let _ = session.fail(super::connection::TOO_OLD);
-        });
+        tokio::spawn(drive(admitted, link, Arc::clone(&self.hub)));
         tokio::spawn(serving.run());
     }
+}
+
+/// Drives a connection to its end, and reports an end for its input.
+async fn drive(admitted: Admitted, link: Link<Session>, hub: Arc<Hub>) {
+    let peer = admitted.peer.clone();
+    let too_old = |session: &mut Session, _| {
+        // It may have ended by itself.
+        let _ = session.fail(super::connection::TOO_OLD);
+    };
+    let (driven, slot, turned) = admitted.drive(&link, too_old).await;
+    if let Some(turned) = turned {
+        hub.report.turned_away(SCHEME, turned);
+    }
+    hub.report.ended((SCHEME, &peer), &driven.end, None);
+    if let Some(Error::Failed(why)) = link.call(|session, _| session.over()) {
+        log_error_frame(&peer, None, &why);
+    }
+    drop((driven, slot));
 }
 
 impl Broker {
@@ -239,6 +258,12 @@ impl Broker {
     /// The current state, and totals since the start.
     pub fn stats(&self) -> BrokerStats {
         self.hub.stats()
+    }
+
+    /// The next line about a connection that was ended for its input, or turned away: `refused` of the JSON contract. `None`
+    /// without a new one. Of lines that nobody takes, the oldest are dropped.
+    pub fn next_refusal(&self) -> Option<String> {
+        self.hub.report.next(Duration::ZERO)
     }
 
     /// Counts of refused connections and of health checks.

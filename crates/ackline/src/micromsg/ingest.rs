@@ -65,6 +65,7 @@ impl Ingest for MessageIngest {
     }
 
     fn tell(run: &Run, peer: &PeerInfo, link: &Arc<str>) -> Option<Refused> {
+        let from = peer;
         let (peer, link) = (&*peer.name, &**link);
         match run.note.as_ref()? {
             Note::NoAcks => tracing::info!(
@@ -84,14 +85,8 @@ impl Ingest for MessageIngest {
                 );
             }
             Note::Failed { error } => {
-                let why = error.escape_debug().to_string();
-                tracing::warn!(
-                    code = "micromsg.error_received",
-                    peer,
-                    link,
-                    why,
-                    "the peer has ended the connection with an error"
-                );
+                let link = Some(link);
+                log_error_frame(from, link, &error.escape_debug().to_string());
             }
         }
         None
@@ -111,6 +106,18 @@ impl PerConnection for MessageIngest {
     fn retire(machine: &mut Intake, _: Instant) {
         machine.retire();
     }
+}
+
+/// Logs the ERROR frame of a peer; its text is escaped.
+pub(super) fn log_error_frame(peer: &PeerInfo, link: Option<&str>, why: &str) {
+    let peer = &*peer.name;
+    tracing::warn!(
+        code = "micromsg.error_received",
+        peer,
+        link,
+        why,
+        "the peer has ended the connection with an error"
+    );
 }
 
 fn ready(run: &Run, peer: &PeerInfo, link: &Arc<str>) -> Ready {

@@ -102,6 +102,16 @@ impl MicroMsgBroker {
         Ok(dict)
     }
 
+    /// The lines about connections that were refused since the last call.
+    fn refusals(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        let state = self.state.get()?;
+        Ok(py.detach(|| {
+            let running = locked(state).running();
+            let next = || running.as_ref().and_then(|broker| broker.next_refusal());
+            std::iter::from_fn(next).collect()
+        }))
+    }
+
     /// Ends it in order.
     fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<PendingOp> {
         let timeout = seconds("timeout", timeout)?;

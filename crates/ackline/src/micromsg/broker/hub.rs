@@ -5,16 +5,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use ackline_core::locked;
-use ackline_link::{Link, PeerInfo};
+use ackline_link::{Link, PeerInfo, Refused};
 use ackline_micromsg::broker::{FanOut, Held, QueueNames};
 use ackline_micromsg::session::Session;
 use ackline_micromsg::subscriptions::Subscriptions;
 use tokio::sync::Notify;
 
+use super::super::SCHEME;
 use super::durable::Durable;
 use super::peer::Peer;
 use super::queue_cell::QueueCell;
 use super::{BrokerOptions, BrokerStats};
+use crate::landing::Report;
 
 /// The shared state of a broker.
 pub(super) struct Hub {
@@ -29,6 +31,7 @@ pub(super) struct Hub {
     making: tokio::sync::Mutex<()>,
     pub(super) durable: Option<Durable>,
     pub(super) counts: Counts,
+    pub(super) report: Report,
     is_closing: AtomicBool,
 }
 
@@ -57,7 +60,6 @@ pub(super) struct Counts {
     pub(super) published: AtomicU64,
     delivered: AtomicU64,
     pub(super) slow: AtomicU64,
-    pub(super) refused: AtomicU64,
     pub(super) ignored: AtomicU64,
     pub(super) subscriptions: AtomicU64,
     pub(super) subscription_bytes: AtomicU64,
@@ -110,6 +112,7 @@ impl Hub {
             making: tokio::sync::Mutex::default(),
             durable,
             counts: Counts::default(),
+            report: Report::default(),
             is_closing: AtomicBool::new(false),
         }
     }
@@ -214,9 +217,8 @@ impl Hub {
     /// Ends a connection with an error, and says so.
     pub(super) fn refuse(&self, peer: &Peer, refusal: &Refusal) {
         if peer.refuse(&refusal.text) {
-            self.counts.refused.fetch_add(1, Ordering::Relaxed);
-            let (code, why, peer) = (refusal.code, &refusal.text, &*peer.info.name);
-            tracing::warn!(code, peer, why, "a connection of the broker was ended");
+            let refused = Refused::new(&peer.info, refusal.code, refusal.text.clone());
+            self.report.refused(SCHEME, &refused);
         }
     }
 
@@ -297,7 +299,7 @@ impl Hub {
             published: total(&counts.published),
             delivered: total(&counts.delivered),
             slow_subscribers: total(&counts.slow),
-            refused: total(&counts.refused),
+            refused: self.report.refusals(),
             ignored: total(&counts.ignored),
             queues: queues.len() as u64,
             waiting,

@@ -45,6 +45,33 @@ async fn subscriptions_are_limited_in_number_size_and_conditions() {
 }
 
 #[tokio::test]
+async fn a_client_that_breaks_the_protocol_is_counted_and_reported() {
+    let broker = broker(BrokerOptions::default()).await;
+    let address = broker.url().trim_start_matches("micromsg://");
+    let mut client = TcpStream::connect(address).unwrap();
+    // Both handshakes of a client without extensions, and flags without a meaning.
+    client
+        .write_all(&[1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0x20])
+        .unwrap();
+    let mut line = None;
+    until("it is reported", || {
+        line = line.take().or_else(|| broker.next_refusal());
+        line.is_some()
+    })
+    .await;
+    let line = line.unwrap();
+    for part in [
+        r#""event":"refused""#,
+        r#""code":"micromsg.reserved_flags""#,
+        r#""protocol":"micromsg""#,
+        r#""offset":16"#,
+    ] {
+        assert!(line.contains(part), "{line}");
+    }
+    assert_eq!((broker.stats().refused, broker.next_refusal()), (1, None));
+}
+
+#[tokio::test]
 async fn queues_are_limited_in_number() {
     let broker = broker(BrokerOptions {
         max_queues: 2,
