@@ -90,8 +90,9 @@ class MicromsgServeOptions(TypedDict, total=False):
 
     Attributes:
         max_subscriptions: Subscriptions of one connection. At least 1. Default: 1024.
-        max_subscription_bytes: Bytes of the subscriptions of one connection: topics and filters.
-            Those of all connections may take a quarter of `memory`. At least 1. Default: 256KiB.
+        max_subscription_bytes: Bytes of the subscriptions of one connection: each takes 256, its
+            topic twice, and its filter. Those of all connections may take a quarter of `memory`. At
+            least 1. Default: 1MiB.
         max_filter_conditions: Conditions of one filter. At least 1. Default: 64.
         max_subscriber_bytes: Bytes of messages that wait for one subscriber: above it the
             subscriber is ended. Also bytes of messages in one queue: above it its publishers wait,

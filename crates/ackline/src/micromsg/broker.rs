@@ -54,9 +54,9 @@ ackline_core::options! {
             queues: Option<String> = None, text("a list of names such as queue/*;jobs"), LISTEN;
             /// Subscriptions of one connection.
             max_subscriptions: usize = 1_024, count(1..=u64::MAX), LISTEN;
-            /// Bytes of the subscriptions of one connection: topics and filters. Those of all connections may take a quarter
-            /// of `memory`.
-            max_subscription_bytes: usize = 256 << 10, bytes(1..=u64::MAX), LISTEN;
+            /// Bytes of the subscriptions of one connection: each takes 256, its topic twice, and its filter. Those of all
+            /// connections may take a quarter of `memory`.
+            max_subscription_bytes: usize = 1 << 20, bytes(1..=u64::MAX), LISTEN;
             /// Conditions of one filter.
             max_filter_conditions: usize = 64, count(1..=u64::MAX), LISTEN;
             /// Bytes of messages that wait for one subscriber: above it the subscriber is ended. Also bytes of messages in

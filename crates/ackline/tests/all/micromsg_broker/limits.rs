@@ -71,6 +71,29 @@ async fn a_client_that_breaks_the_protocol_is_counted_and_reported() {
     assert_eq!((broker.stats().refused, broker.next_refusal()), (1, None));
 }
 
+/// The names of a default broker's subscriptions: as many as there may be, and each as long as there may be.
+fn longest_names() -> impl Iterator<Item = String> {
+    let most = BrokerOptions::default().max_subscriptions;
+    (0..most).map(|number| format!("{number:x>255}"))
+}
+
+#[tokio::test]
+async fn a_default_client_has_all_subscriptions_of_a_default_broker() {
+    let broker = broker(BrokerOptions::default()).await;
+    let one = client_auto(&broker).await;
+    for name in longest_names() {
+        soon(one.subscribe(&name, None)).await.unwrap();
+    }
+    settle(&one).await;
+    assert_eq!(broker.stats().subscriptions, 1_024);
+    soon(one.subscribe("one more", None)).await.unwrap();
+    let reason = reason(&one).await;
+    assert!(
+        reason.ends_with("more than 1024 subscriptions on one connection (max_subscriptions)"),
+        "{reason}"
+    );
+}
+
 #[tokio::test]
 async fn queues_are_limited_in_number() {
     let broker = broker(BrokerOptions {
