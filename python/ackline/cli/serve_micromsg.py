@@ -63,6 +63,8 @@ def serve_micromsg(
         allow_files(check_option(_TABLE, "max_connections", options.get("max_connections")))
         code = asyncio.run(_run(urls[0], options, output, patience, keeping))
     except UsageError as error:
+        if error.option == "queues":
+            fail(f"--queue{str(error).removeprefix('queues')}", USAGE)
         fail(as_written(error, options), USAGE)
     except AcklineError as error:
         fail(error, FAILED)

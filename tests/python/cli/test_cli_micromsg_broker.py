@@ -382,6 +382,21 @@ def test_a_wrong_command_line_is_refused(arguments: list[str], why: str) -> None
     assert "Traceback" not in run.stderr
 
 
+def test_a_kept_queue_that_is_not_named_again_is_refused(broker: Broker, tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    running = broker("--spool", spool, "--queue", "jobs")
+    published(f"{running.url}/jobs", "one")
+    assert running.stop() == 0
+    run = ackline("serve", ANY, "--spool", str(spool))
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr == (
+        'ackline: --queue does not name "jobs", a queue of the spool: name it, or remove its '
+        "consumer micromsg.jobs from the spool\n"
+    )
+    running = broker("--spool", spool, "--queue", "jobs")
+    assert running.next("stats")["queues"] == 1
+
+
 def test_an_address_in_use_and_a_locked_spool_are_told(broker: Broker, tmp_path: Path) -> None:
     running = broker("--spool", tmp_path / "spool")
     run = ackline("serve", running.url)

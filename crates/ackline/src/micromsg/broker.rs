@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ackline_core::OpenError;
-use ackline_core::options::{Options, bytes, count, text};
+use ackline_core::options::{OptionError, Options, bytes, count, text};
 use ackline_link::tls::TlsOptions;
 use ackline_link::{
     Acceptor, AcceptorOptions, AcceptorStats, Admitted, Budget, Endpoint, Link, ListenSpec,
@@ -162,6 +162,7 @@ pub async fn serve(url: &str, mut options: BrokerOptions) -> Result<Broker, Erro
     let listener = spec.bind().await.map_err(broken)?.speaking_first(false);
     // After the address, so that one in use leaves no new spool behind.
     let (durable, queues) = open_spool(&options).await?;
+    check_names(&names, &queues)?;
     let is_durable = durable.is_some();
     let hub = Arc::new(Hub::new(&options, names, durable));
     for (name, stored) in queues {
@@ -208,6 +209,21 @@ async fn open_spool(options: &BrokerOptions) -> Result<Found, OpenError> {
         Ok(opened) => opened.map_err(|error| durable::unopened(&dir, &error)),
         Err(panic) => Err(OpenError::listen(panic.to_string())),
     }
+}
+
+/// Refuses to serve a queue of the spool as a topic: its messages would stay, and nobody would get them.
+fn check_names(names: &QueueNames, queues: &[(String, durable::Stored)]) -> Result<(), OpenError> {
+    let Some((queue, _)) = queues.iter().find(|(queue, _)| !names.has(queue)) else {
+        return Ok(());
+    };
+    // The queue was found by its consumer.
+    let consumer = ackline_micromsg::broker::consumer(queue).unwrap_or_default();
+    Err(OpenError::Option(OptionError::new(
+        "queues",
+        format!(
+            "does not name {queue:?}, a queue of the spool: name it, or remove its consumer {consumer} from the spool"
+        ),
+    )))
 }
 
 /// Settings that each connection is made with.

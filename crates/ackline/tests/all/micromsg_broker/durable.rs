@@ -242,6 +242,30 @@ async fn a_full_spool_makes_publishers_wait_until_workers_have_acknowledged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_of_the_spool_is_never_served_as_a_topic() {
+    let dir = tempfile::tempdir().unwrap();
+    let named = || BrokerOptions {
+        queues: Some("queue/*;jobs".to_owned()),
+        ..durable(dir.path())
+    };
+    let first = broker(named()).await;
+    let publisher = client(&first, 10).await;
+    let last = publish(&publisher, "jobs", 0..1).await;
+    soon(publisher.acknowledged(last)).await.unwrap();
+    drop(publisher);
+    soon(first.close(Some(LONG))).await.unwrap();
+
+    let refused = micromsg::serve("micromsg://127.0.0.1:0", durable(dir.path())).await;
+    assert_eq!(
+        refused.unwrap_err().to_string(),
+        "queues does not name \"jobs\", a queue of the spool: name it, or remove its consumer micromsg.jobs from the spool"
+    );
+    let second = reopened(named()).await;
+    let worker = worker(&second, "jobs", 1).await;
+    assert_eq!(work(&worker).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_name_that_is_no_consumer_is_refused_with_a_spool() {
     let dir = tempfile::tempdir().unwrap();
     let broker = broker(durable(dir.path())).await;
