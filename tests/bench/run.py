@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import bpmux
+import micromsg
 import reactive
 import relink
 from processes import cpu_seconds, raise_file_limit, resident_bytes, send, server
@@ -339,6 +340,21 @@ def streams(load: Path, rounds: int, seconds: float) -> list[str]:
     return figures([load, "reactive", "streams", str(seconds / 5)], rounds, STREAM_GOALS)
 
 
+MESSAGE_GOALS = {
+    ("batch-ack", "messages_per_second"): "messages of 256 B/s, acknowledged (goal 1,000,000)",
+    ("batch-ack", "ratio"): "the same, bytes/s of a bare pair's",
+    ("batch-ack", "cpu_ns_per_message"): "the same, CPU ns for a message, both ends",
+    ("filters", "evaluations_per_second"): "filters of three conditions/s (goal 20,000,000)",
+    ("fan-out", "deliveries_per_second"): "deliveries to 100 subscribers/s (goal 5,000,000)",
+    ("fan-out", "cpu_ns_per_delivery"): "the same, CPU ns for a delivery, all ends and the broker",
+}
+
+
+def messages(load: Path, rounds: int, seconds: float) -> list[str]:
+    """Return a line for each figure of MicroMsg2 in Rust."""
+    return figures([load, "micromsg", "messages", str(seconds / 5)], rounds, MESSAGE_GOALS)
+
+
 def group_commits(load: Path, seconds: float) -> list[str]:
     """Return a line for each number of connections and events in a window."""
     lines = [
@@ -491,6 +507,7 @@ def measure_links(
             "bpmux's connections, beside yamux and a bare pair of sockets",
         ),
         "reactive-streams": (streams, "Reactive Streams' elements, beside a bare pair of sockets"),
+        "micromsg-messages": (messages, "MicroMsg2's messages, beside a bare pair of sockets"),
     }
     for part, (measured, title) in in_rust.items():
         if part in wanted:
@@ -510,6 +527,7 @@ def measure(wanted: set[str], options: argparse.Namespace, directory: Path) -> N
             reactive.measure,
             "Elements from Python, beside rsocket-py, grpcio, Arrow Flight",
         ),
+        "micromsg-python": (micromsg.measure, "Messages from Python, beside nats-py"),
     }
     for part, (measured, title) in from_python.items():
         if part in wanted:
@@ -555,6 +573,8 @@ PARTS = [
     "bpmux-python",
     "reactive-streams",
     "reactive-python",
+    "micromsg-messages",
+    "micromsg-python",
     "instructions",
     "commit",
     "memory",
