@@ -47,7 +47,7 @@ ENDING: Final = 5.0
 Value = int | float | datetime | str
 """The value of a property. A datetime has a time zone."""
 Properties = Mapping[str, Value]
-"""Properties of a message by name; a name has lower-case letters, digits and hyphens."""
+"""Properties of a message by name: printable ASCII without a space and without ``: ; , =``."""
 
 
 class Outgoing(NamedTuple):
@@ -194,7 +194,8 @@ def where(name: str) -> Where:
     """Begins a condition of a filter.
 
     Args:
-        name: The name of the property: lower-case letters, digits and hyphens.
+        name: The name of the property: printable ASCII without a space and without
+            ``: ; , = < > ! ~ &``.
 
     Returns:
         The property; its comparisons with values are filters.

@@ -173,7 +173,9 @@ class Connection(Block, ConnectionBase):
             payload: Bytes, or anything else with a buffer of bytes, up to 16 MiB.
             destination: The name of a topic or queue: ASCII, at most 255 characters.
             properties: Numbers, dates and texts by name, for filters; 65,535 bytes on the wire at
-                most. A name has lower-case letters, digits and hyphens. A datetime has a time zone.
+                most. A name is printable ASCII without a space and without ``: ; , =``; names of
+                lower-case letters, digits and hyphens can be read by every peer. A datetime has a
+                time zone.
             dotnet_type: Its .NET type, if the extension ``dotnet`` was agreed on.
             timeout: Seconds; None waits for ever.
 

@@ -32,8 +32,8 @@ pub use ackline_micromsg::intake::{Intake, Run};
 pub use ackline_micromsg::session::Outgoing as Message;
 pub use ackline_micromsg::session::{Arrival, Interest, Received, Session};
 pub use ackline_micromsg::text::{
-    Command, Extension, Number, Properties, Property, PropertyRef, is_field, read_properties,
-    write_properties,
+    Command, Extension, Number, Properties, Property, PropertyRef, is_field, is_name,
+    read_properties, write_properties,
 };
 pub use ackline_micromsg::{
     AckPolicy, BUILT_IN, Config, Connected, Error, Filter, Kind, Limits, Offer, Outbound, Role,

@@ -14,8 +14,8 @@ use crate::filter::{Condition, Operator};
 use crate::frame::{self, Head, Inspector, Unit, flags};
 use crate::subscriptions::Subscriptions;
 use crate::text::{
-    Extension, Number, Properties, Property, read_extensions, write_command, write_extensions,
-    write_properties,
+    Extension, Number, Properties, Property, is_field, read_extensions, write_command,
+    write_extensions, write_properties,
 };
 use crate::{Config, Connection, Event, Filter, Kind, Limits, Outbound, Role, refusal};
 
@@ -344,7 +344,11 @@ fn property(one: &Args) -> Result<Property, Misuse> {
     })
 }
 
+/// The properties as text; the vocabulary has FIELDs alone (R-MM-V10).
 fn raw(properties: &[(String, Property)]) -> Result<String, UsageError> {
+    if !properties.iter().all(|(name, _)| is_field(name)) {
+        return Err(refusal::INVALID_NAME);
+    }
     write_properties(
         properties
             .iter()

@@ -269,6 +269,12 @@ pub mod refusal {
         "invalid_name",
         "a name has lower-case letters, digits and hyphens, one at least",
     );
+    /// A name that no property has (R-MM-V10).
+    pub const INVALID_PROPERTY_NAME: UsageError = UsageError::new(
+        "invalid_name",
+        "the name of a property is printable ASCII without a space and without : ; , =, and in a filter without < > ! ~ &; \
+         one character at least",
+    );
     /// `processed` where the application acknowledges by itself.
     pub const MANUAL: UsageError = UsageError::new(
         "out_of_range",

@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 
 use ackline_core::UsageError;
 
-use crate::text::{EscapedText, Number, Properties, Property, PropertyRef, is_field};
+use crate::text::{EscapedText, Number, Properties, Property, PropertyRef, is_name};
 use crate::text::{Wrong, check_ascii, entries, read_date, read_name, read_number, read_text};
 use crate::{Kind, refusal};
 
@@ -96,14 +96,14 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// A condition on the property of this name.
+    /// A condition on the property of this name, which may be one of other implementations (R-MM-11).
     ///
     /// # Errors
-    /// `invalid_name`: the name has other characters than lower-case letters, digits and hyphens. `not_finite`.
+    /// `invalid_name`: no filter can have the name. `not_finite`.
     /// `invalid_filter`: the operator is not one for this type of value.
     pub fn new(name: String, operator: Operator, value: Property) -> Result<Self, UsageError> {
-        if !is_field(&name) {
-            return Err(refusal::INVALID_NAME);
+        if !is_name(&name) || name.bytes().any(|byte| OPERATOR_BYTES.contains(&byte)) {
+            return Err(refusal::INVALID_PROPERTY_NAME);
         }
         if let Property::Number(Number::Fraction(number)) | Property::Date(number) = value
             && !number.is_finite()
@@ -281,7 +281,7 @@ fn read_conditions(text: &[u8]) -> Result<Vec<Condition>, Wrong> {
 }
 
 fn read_condition(entry: &[u8]) -> Result<Condition, Wrong> {
-    let at = entry.iter().position(|byte| b"=<>!~&".contains(byte));
+    let at = entry.iter().position(|byte| OPERATOR_BYTES.contains(byte));
     let split = at.and_then(|at| entry.split_at_checked(at));
     let split = split.and_then(|(name, rest)| Some((name, Operator::split(rest)?)));
     let (name, (operator, raw)) = split.ok_or(Wrong::Structure("a condition has no operator"))?;
@@ -302,3 +302,6 @@ fn read_condition(entry: &[u8]) -> Result<Condition, Wrong> {
     }
     Ok(Condition::checked(name, operator, value))
 }
+
+/// The bytes that operators begin with.
+const OPERATOR_BYTES: &[u8] = b"=<>!~&";

@@ -70,6 +70,11 @@ pub(crate) fn split_once<'a>(text: &'a [u8], separators: &[u8]) -> Option<(&'a [
     Some((before, after.get(1..)?))
 }
 
+/// Whether a name is one that a property of a peer may have: printable ASCII without the separators (R-MM-11, R-MM-V10).
+pub fn is_name(name: &str) -> bool {
+    read_name(name.as_bytes()).is_ok()
+}
+
 /// Reads a name as peers may write it (R-MM-V10).
 pub(crate) fn read_name(name: &[u8]) -> Result<&str, Wrong> {
     let is_allowed = |byte: &u8| byte.is_ascii_graphic() && !b":;,=".contains(byte);

@@ -106,7 +106,7 @@ def test_lines_of_json_go_from_subscribe_to_publish(broker: Broker, start: Start
     running = broker()
     first = start("subscribe", f"{running.url}/from", "--format", "json", "--count", "3")
     subscribed(running, 1)
-    values = {"whole": -3, "half": 0.5, "text": "N3", "at": {"date": "2014-10-13T11:00:00Z"}}
+    values = {"whole": -3, "first_name": "jonas", "half": 0.5, "text": "N3", "at": {"date": "2014-10-13T11:00:00Z"}}
     messages = [
         {"payload": "x", "properties": values},
         {"payload": "y", "properties": {}},

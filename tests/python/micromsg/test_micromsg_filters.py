@@ -75,7 +75,7 @@ def test_conditions_that_make_no_sense_are_refused() -> None:
         (lambda: level == True, "invalid_value"),  # noqa: E712 (it makes a condition)
         (lambda: level >= math.inf, "not_finite"),
         (lambda: level == 1 << 64, "out_of_range"),
-        (lambda: where("Level") == 1, "invalid_name"),
+        (lambda: where("a<b") == 1, "invalid_name"),
         (lambda: where("") == 1, "invalid_name"),
         (lambda: Filter.condition("a", "=>", 1), "invalid_filter"),
     ]:
@@ -86,6 +86,13 @@ def test_conditions_that_make_no_sense_are_refused() -> None:
         hash(where("a"))
     with pytest.raises(TypeError):
         _ = Filter("a=N1") & "b=N1"  # type: ignore[operator]
+
+
+def test_a_filter_names_properties_of_other_implementations() -> None:
+    chosen = where("first_name") == "jonas"
+    assert str(chosen) == "first_name=Tjonas"
+    assert chosen.matches("first_name:jonas;twitter:jgauffin;")
+    assert chosen.matches({"first_name": "jonas"})
 
 
 def test_a_filter_has_no_truth() -> None:

@@ -221,10 +221,16 @@ fn a_condition_that_cannot_be_written_is_refused() {
         );
         assert_eq!(new("a", operator, text("b")), expected(no_text));
     }
-    for name in ["", "A", "first_name", "a=b"] {
+    for name in ["A", "first_name", "a.b"] {
+        assert_eq!(new(name, Operator::Equal, whole(1)), Ok(()), "{name}");
+    }
+    for name in [
+        "", "a b", "é", "a:b", "a;", "a,", "a=b", "a<", "a>", "!a", "a~", "a&b",
+    ] {
         assert_eq!(
             new(name, Operator::Equal, whole(1)),
-            Err(refusal::INVALID_NAME)
+            Err(refusal::INVALID_PROPERTY_NAME),
+            "{name}"
         );
     }
     for number in [f64::NAN, f64::INFINITY] {

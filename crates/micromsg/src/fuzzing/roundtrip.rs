@@ -94,8 +94,8 @@ fn written(found: &Inspected) -> Option<Vec<u8>> {
     let members = Value::Map(members);
     let mut bytes = Vec::new();
     let encoded = Description.encode(found.name, &Args::of(&members), &mut bytes);
-    let is_ours =
-        found.name == "extension_list" || names_of(&members).iter().all(|name| is_field(name));
+    let has_fields = matches!(found.name, "property_list" | "command_line");
+    let is_ours = !has_fields || names_of(&members).iter().all(|name| is_field(name));
     assert_eq!(encoded.is_ok(), is_ours, "{encoded:?}");
     is_ours.then_some(bytes)
 }

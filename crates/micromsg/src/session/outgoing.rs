@@ -13,7 +13,7 @@ use crate::{Error, Outbound};
 pub struct Outgoing {
     /// Its destination: ASCII, up to 255 bytes.
     pub destination: String,
-    /// Its properties, for filters; names have lower-case letters, digits and hyphens.
+    /// Its properties, for filters; a name is printable ASCII without spaces and without `: ; , =`.
     pub properties: Vec<(String, Property)>,
     /// Its payload.
     pub payload: Bytes,

@@ -5,7 +5,7 @@ use ackline_core::UsageError;
 
 use super::percent::EscapedText;
 use super::value::{Property, PropertyRef};
-use super::{Wrong, check_ascii, entries, is_field, read_name, split_once};
+use super::{Wrong, check_ascii, entries, is_name, read_name, split_once};
 use crate::{Kind, refusal};
 
 /// Reads properties with their types. An empty text has none; names may come twice.
@@ -18,17 +18,18 @@ pub fn read_properties(text: &[u8]) -> Result<Vec<(String, Property)>, Kind> {
     read.map_err(|wrong| wrong.into_kind("the properties", text, invalid))
 }
 
-/// Writes properties with their types, each with a semicolon behind it (R-MM-9).
+/// Writes properties with their types, each with a semicolon behind it (R-MM-9). Names may be those of other
+/// implementations (R-MM-11): a message that came can be sent on.
 ///
 /// # Errors
-/// `invalid_name`: a name has other characters than lower-case letters, digits and hyphens. `not_finite`.
+/// `invalid_name`: no peer could read the name. `not_finite`.
 pub fn write_properties<'a>(
     properties: impl IntoIterator<Item = (&'a str, &'a Property)>,
 ) -> Result<String, UsageError> {
     let mut out = String::new();
     for (name, value) in properties {
-        if !is_field(name) {
-            return Err(refusal::INVALID_NAME);
+        if !is_name(name) {
+            return Err(refusal::INVALID_PROPERTY_NAME);
         }
         out.push_str(name);
         out.push(':');
@@ -339,11 +340,17 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_no_fields_and_numbers_that_are_not_finite_are_refused() {
-        for name in ["", "A", "first_name", "a:b", "a;"] {
+    fn names_that_cannot_be_read_and_numbers_that_are_not_finite_are_refused() {
+        for name in ["A", "first_name", "<a>"] {
+            let given = named(&[(name, whole(1))]);
+            let raw = format!("{name}:N1;");
+            assert_eq!(written(&given).as_deref(), Ok(&*raw));
+            assert_eq!(read_properties(raw.as_bytes()), Ok(given));
+        }
+        for name in ["", "a b", "é", "a:b", "a;", "a,", "a="] {
             assert_eq!(
                 written(&named(&[(name, whole(1))])),
-                Err(refusal::INVALID_NAME),
+                Err(refusal::INVALID_PROPERTY_NAME),
                 "{name}"
             );
         }
