@@ -186,7 +186,7 @@ impl Connection {
             return Err(refusal::NOT_ASCII);
         }
         if identity.len() > 255 || texts.iter().any(|list| list.len() > 65_535) {
-            return Err(refusal::OUT_OF_RANGE);
+            return Err(refusal::HANDSHAKE_TOO_LONG);
         }
         self.state.since = Some(now);
         if self.state.role == Role::Server {
@@ -229,7 +229,7 @@ impl Connection {
     pub fn send(&mut self, message: Outbound<'_>, payload: Bytes) -> Result<u16, UsageError> {
         self.check_send(message)?;
         if payload.len() > usize::try_from(u32::MAX).unwrap_or(usize::MAX) {
-            return Err(refusal::OUT_OF_RANGE);
+            return Err(refusal::PAYLOAD_TOO_LONG);
         }
         self.name_type(message.dotnet_type);
         let window = self.windowed();
@@ -264,8 +264,11 @@ impl Connection {
         if texts.iter().any(|text| !text.is_ascii()) {
             return Err(refusal::NOT_ASCII);
         }
-        if message.destination.len() > 255 || message.properties.len() > 65_535 {
-            return Err(refusal::OUT_OF_RANGE);
+        if message.destination.len() > 255 {
+            return Err(refusal::DESTINATION_TOO_LONG);
+        }
+        if message.properties.len() > 65_535 {
+            return Err(refusal::PROPERTIES_TOO_LONG);
         }
         if message.dotnet_type.is_some() && self.agreed.id("dotnet").is_none() {
             return Err(refusal::EXTENSION_NOT_NEGOTIATED);

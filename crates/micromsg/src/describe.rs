@@ -484,10 +484,10 @@ impl Vocabulary for End {
 }
 
 fn encode_frame(frame: &str, members: &Args, out: &mut Vec<u8>) -> Result<(), Misuse> {
-    let ascii = |name: &str, most: usize| {
+    let ascii = |name: &str, most: usize, too_long: UsageError| {
         let text = members.text(name);
         let refused = if text.len() > most {
-            refusal::OUT_OF_RANGE
+            too_long
         } else {
             refusal::NOT_ASCII
         };
@@ -500,15 +500,17 @@ fn encode_frame(frame: &str, members: &Args, out: &mut Vec<u8>) -> Result<(), Mi
                 major: members.required("major_version")?,
                 minor: members.required("minor_version")?,
             };
-            let required = ascii("required_extensions", 65_535)?;
-            let optional = ascii("optional_extensions", 65_535)?;
-            frame::put_handshake(out, version, ascii("identity", 255)?, [required, optional]);
+            let too_long = refusal::HANDSHAKE_TOO_LONG;
+            let required = ascii("required_extensions", 65_535, too_long)?;
+            let optional = ascii("optional_extensions", 65_535, too_long)?;
+            let identity = ascii("identity", 255, too_long)?;
+            frame::put_handshake(out, version, identity, [required, optional]);
         }
         "message" => {
             let head = Head {
                 sequence_number: members.required("sequence_number")?,
-                destination: ascii("destination", 255)?,
-                properties: ascii("properties", 65_535)?,
+                destination: ascii("destination", 255, refusal::DESTINATION_TOO_LONG)?,
+                properties: ascii("properties", 65_535, refusal::PROPERTIES_TOO_LONG)?,
             };
             let payload = members.bytes("payload");
             let mut is_continued = false;
@@ -516,7 +518,7 @@ fn encode_frame(frame: &str, members: &Args, out: &mut Vec<u8>) -> Result<(), Mi
             head.put_frame(out, &payload, is_continued);
         }
         "command" => {
-            let command = ascii("payload", usize::MAX)?;
+            let command = ascii("payload", usize::MAX, refusal::PAYLOAD_TOO_LONG)?;
             frame::put_head(out, flags::COMMAND, command.len());
             out.extend_from_slice(command.as_bytes());
         }

@@ -76,8 +76,8 @@ pub enum Kind {
         /// The reason, in words.
         reason: &'static str,
     },
-    /// A version that this end does not have (R-MM-18).
-    #[error("version {major}.{minor} is not supported; this end has version 1.0")]
+    /// A version that this crate does not have (R-MM-18).
+    #[error("version {major}.{minor} is not supported; version 1.0 is")]
     UnsupportedVersion {
         /// The major version.
         major: u8,
@@ -232,11 +232,33 @@ pub mod refusal {
         "window_full",
         "as many messages as were agreed on wait for their acknowledgement",
     );
-    /// A number, a length or a value outside its range.
+    /// A message that was not delivered, or was acknowledged.
     pub const OUT_OF_RANGE: UsageError = UsageError::new(
         "out_of_range",
-        "the sequence number is not that of a message that was delivered and not acknowledged; or a destination is longer \
-         than 255 bytes, or properties are longer than 65,535 bytes",
+        "there is no message with this number that was delivered and not acknowledged",
+    );
+    /// A message that this end has not sent.
+    pub const NOT_SENT: UsageError = UsageError::new(
+        "out_of_range",
+        "this end has sent no message with this position",
+    );
+    /// A destination whose length has more than one byte.
+    pub const DESTINATION_TOO_LONG: UsageError = UsageError::new(
+        "out_of_range",
+        "the name of a topic or a queue has at most 255 bytes",
+    );
+    /// Properties whose length has more than two bytes.
+    pub const PROPERTIES_TOO_LONG: UsageError = UsageError::new(
+        "out_of_range",
+        "the properties of a message have at most 65,535 bytes on the wire",
+    );
+    /// A payload whose length has more than four bytes.
+    pub const PAYLOAD_TOO_LONG: UsageError =
+        UsageError::new("out_of_range", "a payload has less than 2^32 bytes");
+    /// A handshake with a longer text than its lengths can say.
+    pub const HANDSHAKE_TOO_LONG: UsageError = UsageError::new(
+        "out_of_range",
+        "an identity has at most 255 bytes, and a list of extensions has at most 65,535",
     );
     /// A payload above this end's own limit, which is the default of the peer too.
     pub const MESSAGE_TOO_LARGE: UsageError = UsageError::new(
@@ -256,7 +278,7 @@ pub mod refusal {
     /// Text that must be ASCII and is not (R-MM-35).
     pub const NOT_ASCII: UsageError = UsageError::new(
         "not_ascii",
-        "identities, destinations and types are ASCII text",
+        "identities, names of topics and queues, and .NET types are ASCII text",
     );
     /// A filter that cannot be read.
     pub const INVALID_FILTER: UsageError = UsageError::new(

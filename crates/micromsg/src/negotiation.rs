@@ -129,7 +129,7 @@ fn push(list: &mut Vec<Extension>, one: Extension) {
 
 /// The reply to a client (R-MM-19, R-MM-V1).
 pub(crate) fn reply(config: &Config, client: &Lists) -> Result<Lists, Kind> {
-    lacks(&client.required, |name| config.has(name), "this end")?;
+    lacks(&client.required, |name| config.has(name), "the server")?;
     let own = Lists::own(config);
     let is_required = |name: &str| {
         let mut required = client.required.iter().chain(&own.required);
@@ -177,7 +177,7 @@ fn lacks(
 
 /// The client's final handshake (R-MM-V2): everything that is used from now on.
 pub(crate) fn decide(config: &Config, reply: &Lists) -> Result<Lists, Kind> {
-    lacks(&reply.required, |name| config.has(name), "this end")?;
+    lacks(&reply.required, |name| config.has(name), "the client")?;
     let own = Lists::own(config);
     let count = smallest([&own, reply]);
     let mut chosen = Lists::default();

@@ -53,6 +53,8 @@ pub struct Session {
     is_closed: bool,
     /// Whether a peer that has ended its own direction gets no further acknowledgements.
     has_hung_up: bool,
+    /// Whether this end has ended the connection at once.
+    is_abandoned: bool,
     now: Instant,
 }
 
@@ -73,6 +75,7 @@ impl Session {
             has_eof: false,
             is_closed: false,
             has_hung_up: false,
+            is_abandoned: false,
             now,
         }
     }
@@ -120,8 +123,10 @@ impl Session {
     /// Subscribes to a topic or a queue of the peer.
     ///
     /// # Errors
-    /// [`Error::Blocked`]: the handshake has not ended, or no room. `extension_not_negotiated`, `invalid_filter`; the end.
+    /// [`Error::Blocked`]: the handshake has not ended, or no room. `not_ascii`, `out_of_range`: no message can have this
+    /// destination. `extension_not_negotiated`, `invalid_filter`; the end.
     pub fn subscribe(&mut self, topic: &str, filter: Option<&str>) -> Result<(), Error> {
+        check_topic(topic)?;
         self.ready(0)?;
         let sent = self.machine.subscribe(topic, filter);
         self.told(sent)
@@ -132,6 +137,7 @@ impl Session {
     /// # Errors
     /// As [`subscribe`](Self::subscribe).
     pub fn unsubscribe(&mut self, topic: &str) -> Result<(), Error> {
+        check_topic(topic)?;
         self.ready(0)?;
         let sent = self.machine.unsubscribe(topic);
         self.told(sent)
@@ -182,6 +188,14 @@ impl Session {
         self.told(closed)
     }
 
+    /// Notes that this end ends the connection at once.
+    pub fn abandon(&mut self) {
+        if self.over().is_none() {
+            self.is_abandoned = true;
+            self.wake_all();
+        }
+    }
+
     /// Why nothing can be done any more, once the connection is over: the transport may still come to its end.
     pub fn over(&self) -> Option<Error> {
         if let Some(reason) = &self.failed {
@@ -193,6 +207,9 @@ impl Session {
     fn end(&self) -> Option<End<Kind>> {
         if let Some(fault) = self.machine.fault() {
             return Some(End::Protocol(fault.clone()));
+        }
+        if self.is_abandoned {
+            return Some(End::Aborted);
         }
         match self.machine.lifecycle() {
             Lifecycle::Open => None,
@@ -242,7 +259,7 @@ impl Session {
                 self.wake(Wait::Extension);
             }
             Event::Error { message } => {
-                self.failed = Some(message.escape_debug().to_string().into());
+                self.failed = Some(shown(&message).into());
                 self.wake_all();
             }
         }
@@ -271,6 +288,29 @@ impl Session {
             self.wake_all();
         }
     }
+}
+
+/// Refuses a topic that no message can have as its destination (R-MM-35, R-MM-V13).
+fn check_topic(topic: &str) -> Result<(), UsageError> {
+    if !topic.is_ascii() {
+        return Err(refusal::NOT_ASCII);
+    }
+    if topic.len() > 255 {
+        return Err(refusal::DESTINATION_TOO_LONG);
+    }
+    Ok(())
+}
+
+/// A text of the peer for errors and logs: without control characters, and with its quotes as they are.
+fn shown(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '"' | '\'' | '\\' => out.push(char),
+            other => out.extend(other.escape_debug()),
+        }
+    }
+    out
 }
 
 impl ackline_core::Connection for Session {

@@ -308,7 +308,8 @@ impl Connection {
     /// Subscribes to a topic or a queue of the peer; a second subscription to it replaces the first. Cancel-safe.
     ///
     /// # Errors
-    /// `extension_not_negotiated`: no `pub-sub`; [`Error::Failed`]; [`Error::Ended`].
+    /// `not_ascii`, `out_of_range`: no message can have this destination; `extension_not_negotiated`: no `pub-sub`;
+    /// [`Error::Failed`]; [`Error::Ended`].
     pub async fn subscribe(&self, topic: &str, filter: Option<&Filter>) -> Result<(), Error> {
         let filter = filter.map(Filter::write);
         let subscribe = |session: &mut Session, _| session.subscribe(topic, filter.as_deref());
@@ -359,6 +360,12 @@ impl Connection {
     /// The connection is over.
     pub fn fail(&self, message: &str) -> Result<(), Error> {
         self.top.call(|session, _| session.fail(message))
+    }
+
+    /// Ends the connection at once: messages that are not acknowledged may be lost.
+    pub fn abort(&self) {
+        self.top.call(|session, _| session.abandon());
+        self.link().abort();
     }
 
     /// Ends the connection in order: waits until every message of this end is acknowledged, if there are acknowledgements,

@@ -19,7 +19,7 @@ impl Connection {
             .id(name)
             .ok_or(refusal::EXTENSION_NOT_NEGOTIATED)?;
         if u32::try_from(payload.len()).is_err() {
-            return Err(refusal::OUT_OF_RANGE);
+            return Err(refusal::PAYLOAD_TOO_LONG);
         }
         self.put_extension(id, payload);
         Ok(())

@@ -221,7 +221,7 @@ impl Session {
             return Ok(());
         }
         if position > self.outbox.sent {
-            return Err(Error::Usage(refusal::OUT_OF_RANGE));
+            return Err(Error::Usage(refusal::NOT_SENT));
         }
         if self.connected.is_some() && self.machine.windowed().is_none() {
             return Err(Error::Usage(refusal::EXTENSION_NOT_NEGOTIATED));

@@ -274,7 +274,7 @@ fn a_peer_that_has_ended_its_direction_still_gets_acknowledgements() {
 fn a_reason_of_the_peers_end_is_told_behind_what_came_before() {
     let mut pair = Pair::defaults();
     pair.send(b"one").unwrap();
-    pair.client.fail("out of\norder").unwrap();
+    pair.client.fail("\"out\" of\norder").unwrap();
     pair.settle();
     assert_eq!(payload(&mut pair.server), "one");
     for code in [
@@ -285,11 +285,45 @@ fn a_reason_of_the_peers_end_is_told_behind_what_came_before() {
         assert_eq!(code, "micromsg.failed");
     }
     let told = pair.server.over().unwrap().to_string();
-    assert_eq!(told, "the peer has ended the connection: out of\\norder");
+    assert_eq!(
+        told,
+        "the peer has ended the connection: \"out\" of\\norder"
+    );
     assert!(
         matches!(pair.client.receive(), Ok(None)),
         "this end has ended it"
     );
+}
+
+#[test]
+fn an_end_that_this_end_made_at_once_is_not_the_peers() {
+    let mut pair = Pair::defaults();
+    pair.client.abandon();
+    pair.client.detached(pair.client.now);
+    for told in [
+        pair.client.receive().unwrap_err(),
+        pair.client.command("ping", &[]).unwrap_err(),
+    ] {
+        assert!(matches!(told, Error::Ended(End::Aborted)), "{told}");
+    }
+}
+
+#[test]
+fn topics_that_no_message_can_have_are_refused() {
+    let mut pair = Pair::defaults();
+    let longest = "a".repeat(255);
+    assert!(pair.client.subscribe(&longest, None).is_ok());
+    for (topic, refused) in [
+        ("ä", refusal::NOT_ASCII),
+        (&*format!("{longest}a"), refusal::DESTINATION_TOO_LONG),
+    ] {
+        for told in [
+            pair.client.subscribe(topic, None),
+            pair.client.unsubscribe(topic),
+        ] {
+            assert!(matches!(told, Err(Error::Usage(error)) if error == refused));
+        }
+    }
 }
 
 #[test]

@@ -227,7 +227,7 @@ impl MicroMsgConnection {
     /// Ends the connection at once.
     fn abort(&self, py: Python<'_>) -> PyResult<()> {
         let connection = self.connection.get()?;
-        py.detach(|| connection.link().abort());
+        py.detach(|| connection.abort());
         Ok(())
     }
 

@@ -165,7 +165,7 @@ async fn closing_waits_for_the_acknowledgements_of_workers() {
     let url = broker.url().to_owned();
     let closing = tokio::spawn(async move { broker.close(Some(LONG)).await });
     until("it accepts nothing more", || {
-        std::net::TcpStream::connect(url.trim_start_matches("micromsg://")).is_err()
+        TcpStream::connect(url.trim_start_matches("micromsg://")).is_err()
     })
     .await;
     assert!(!closing.is_finished());

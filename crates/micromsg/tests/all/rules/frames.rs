@@ -157,10 +157,10 @@ fn r_mm_v8_texts_outside_ascii_are_refused_from_both_sides() {
 fn r_mm_v13_lengths_have_limits_on_both_sides() {
     let mut end = established("");
     let (long, longest) = ("a".repeat(256), "a".repeat(65_536));
-    for (destination, properties, sound) in [
-        (&long[..255], &longest[..65_535], true),
-        (&long[..], "", false),
-        ("", &longest[..], false),
+    for (destination, properties, refused) in [
+        (&long[..255], &longest[..65_535], None),
+        (&long[..], "", Some(refusal::DESTINATION_TOO_LONG)),
+        ("", &longest[..], Some(refusal::PROPERTIES_TOO_LONG)),
     ] {
         let message = Outbound {
             destination,
@@ -168,8 +168,7 @@ fn r_mm_v13_lengths_have_limits_on_both_sides() {
             dotnet_type: None,
         };
         let sent = end.send(message, b"".as_slice().into());
-        assert_eq!(sent.is_ok(), sound);
-        assert!(sound || sent == Err(refusal::OUT_OF_RANGE));
+        assert_eq!(sent.err(), refused);
     }
     let limits = Limits {
         max_message_bytes: 4,
@@ -205,7 +204,19 @@ fn r_mm_v13_lengths_have_limits_on_both_sides() {
             ..Config::default()
         },
     );
-    assert_eq!(named.connect(Instant::now()), Err(refusal::OUT_OF_RANGE));
+    assert_eq!(
+        named.connect(Instant::now()),
+        Err(refusal::HANDSHAKE_TOO_LONG)
+    );
+    let codes = [
+        refusal::OUT_OF_RANGE,
+        refusal::NOT_SENT,
+        refusal::DESTINATION_TOO_LONG,
+        refusal::PROPERTIES_TOO_LONG,
+        refusal::PAYLOAD_TOO_LONG,
+        refusal::HANDSHAKE_TOO_LONG,
+    ];
+    assert!(codes.iter().all(|one| one.code == "out_of_range"));
 }
 
 #[test]
