@@ -25,10 +25,10 @@ ackline_core::options! {
             /// The name that this end gives itself in the handshake.
             name: Option<String> = None, text("at most 255 characters of ASCII"), CONNECT | LISTEN;
             /// Extensions without which this end does not work, such as `batch-ack;json`: a peer that lacks one is refused.
-            required_extensions: Option<String> = None, text("a list of extensions"), CONNECT | LISTEN;
+            required_extensions: Option<String> = None, text("a text with a list of extensions, such as batch-ack;json"), CONNECT | LISTEN;
             /// Extensions that this end suggests, such as `json;x-trace:level=2`, in place of `batch-ack` with the window and
             /// `pub-sub`. Whatever a peer suggests of ack, batch-ack, pub-sub, json, xml, protobuf and dotnet is accepted.
-            optional_extensions: Option<String> = None, text("a list of extensions"), CONNECT | LISTEN;
+            optional_extensions: Option<String> = None, text("a text with a list of extensions, such as batch-ack;json"), CONNECT | LISTEN;
             /// Messages that a sender may have unacknowledged, where this end suggests `batch-ack` by default; the smaller
             /// number of both ends holds.
             window: u64 = 1_000, count(1..=65_534), CONNECT | LISTEN;

@@ -35,8 +35,9 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::ingest::log_error_frame;
+use super::url::endpoint;
 use super::{SCHEME, Session};
-use crate::dialing::{endpoint, filled};
+use crate::dialing::filled;
 use crate::listening::Listening;
 use crate::query;
 use durable::Durable;
@@ -101,7 +102,7 @@ impl BrokerOptions {
         self.offer.apply(&mut self.link)?;
         // The broker acknowledges messages once they are handed on.
         self.link.ack_policy = AckPolicy::Manual;
-        filled(endpoint(SCHEME, &plain)?, &self.tls)
+        filled(endpoint(&plain)?, &self.tls)
     }
 }
 

@@ -8,7 +8,8 @@ use ackline_link::tls::TlsOptions;
 use ackline_link::{AcceptorOptions, Budget, Endpoint};
 use ackline_micromsg::{Config, Offer};
 
-use crate::dialing::{endpoint, filled, usable};
+use super::url::endpoint;
+use crate::dialing::{filled, usable};
 use crate::query;
 
 ackline_core::options! {
@@ -64,7 +65,7 @@ impl ConnectOptions {
         let plain = taken(url, &mut self.link)?;
         self.check_ranges()?;
         self.offer.apply(&mut self.link)?;
-        usable(filled(endpoint(super::SCHEME, &plain)?, &self.tls)?)
+        usable(filled(endpoint(&plain)?, &self.tls)?)
     }
 }
 
@@ -74,7 +75,7 @@ impl ListenOptions {
         let plain = taken(url, &mut self.link)?;
         self.check_ranges()?;
         self.offer.apply(&mut self.link)?;
-        filled(endpoint(super::SCHEME, &plain)?, &self.tls)
+        filled(endpoint(&plain)?, &self.tls)
     }
 }
 

@@ -1,10 +1,12 @@
 //! URLs of this protocol that name a topic.
 
+use ackline_core::OpenError;
+use ackline_link::{Endpoint, percent_decoded};
 use ackline_micromsg::Filter;
 
 use super::SCHEME;
+use crate::dialing;
 use crate::named_url::{self, WrongName};
-use ackline_link::percent_decoded;
 
 /// The topic's key in the query.
 pub(super) const KEY: &str = "topic";
@@ -50,6 +52,19 @@ pub(super) fn split(url: &str) -> Result<Parts, String> {
         topic: named.name,
         filter,
     })
+}
+
+/// The endpoint of a URL of a connection, a listener or a broker: it names no topic.
+pub(super) fn endpoint(url: &str) -> Result<Endpoint, OpenError> {
+    if let Ok(Parts { plain, topic, .. }) = split(url)
+        && !topic.is_empty()
+    {
+        let place = plain.split('?').next().unwrap_or_default();
+        return Err(OpenError::url(format!(
+            "{place}: the URL names the topic {topic:?}; leave it out: calls that send and subscribe name topics"
+        )));
+    }
+    dialing::endpoint(SCHEME, url)
 }
 
 /// Takes the filter out of a URL, and refuses one that cannot be read.
