@@ -37,6 +37,8 @@ pub(crate) struct Protocol {
     pub(crate) listen: fn() -> Box<dyn Options>,
     /// The endpoint of a URL; an error is a sentence.
     pub(crate) endpoint: fn(&str) -> Result<Endpoint, String>,
+    /// Refuses a URL that cannot be connected to, where that is wanted, or be listened on; an error is a sentence.
+    pub(crate) check: fn(&str, wants_connection: bool) -> Result<(), String>,
     /// Whether a peer may wait for us before it sends anything.
     pub(crate) waits: bool,
     /// Whether several URLs may point to one address.

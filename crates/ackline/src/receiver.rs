@@ -307,6 +307,7 @@ fn specs(options: &ReceiverOptions) -> Result<Vec<(Served, ListenSpec)>, Receive
     for url in &options.urls {
         let (Plain { url, taken }, options) = own(url, options)?;
         let (protocol, endpoint) = protocols::of(&url).map_err(ReceiverError::Usage)?;
+        (protocol.check)(&url, false).map_err(ReceiverError::Usage)?;
         let is_same = |other: &Endpoint| protocol.has_names && *other == endpoint && !is_any(other);
         let Some(at) = endpoints.iter().position(is_same) else {
             let urls = vec![url];
@@ -358,6 +359,7 @@ fn subscribed(options: &ReceiverOptions) -> Result<Vec<Subscribed>, ReceiverErro
             let text = format!("connect {endpoint}: a receiver of {scheme} only listens");
             ReceiverError::Usage(text)
         })?;
+        (protocol.check)(&url, true).map_err(ReceiverError::Usage)?;
         Ok(Subscribed {
             subscribe,
             url,

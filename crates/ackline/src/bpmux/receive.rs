@@ -21,6 +21,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     connect: || Box::new(super::ConnectOptions::default()),
     listen: || Box::new(super::ListenOptions::default()),
     endpoint: |url| Address::parse(url).map(|address| address.endpoint),
+    check: |_, _| Ok(()),
     waits: true,
     has_names: false,
     bound: |_, listener| listener.url().to_owned(),

@@ -20,6 +20,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     connect: || Box::new(super::SenderOptions::default()),
     listen: || Box::new(super::ListenerOptions::default()),
     endpoint: |url| Endpoint::parse(url).map_err(|error| error.to_string()),
+    check: |_, _| Ok(()),
     waits: false,
     has_names: false,
     bound: |_, listener| listener.url().to_owned(),

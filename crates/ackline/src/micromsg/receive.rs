@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ackline_link::Budget;
 
+use super::SCHEME;
 use super::address::Address;
 use super::ingest::MessageIngest;
 use super::layout::MessageLayout;
@@ -21,6 +22,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     connect: || Box::new(super::ConnectOptions::default()),
     listen: || Box::new(super::ListenOptions::default()),
     endpoint: |url| Address::parse(url).map(|address| address.endpoint),
+    check,
     waits: false,
     has_names: false,
     bound: |_, listener| listener.url().to_owned(),
@@ -28,21 +30,28 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     subscribe: Some(subscribe),
 };
 
+/// A URL to connect to names a topic, and one to listen on does not.
+fn check(url: &str, wants_connection: bool) -> Result<(), String> {
+    let address = Address::parse(url)?;
+    let (shown, endpoint) = (address.shown(), &address.endpoint);
+    match (wants_connection, address.topic, address.filter) {
+        (true, None, _) => Err(format!(
+            "{shown}: the topic is missing: write {SCHEME}://host:port/TOPIC or {SCHEME}+unix:///path?topic=TOPIC"
+        )),
+        (true, Some(_), _) | (false, None, None) => Ok(()),
+        (false, ..) => Err(format!(
+            "{endpoint}: topic and filter are for a URL that the receiver connects to; whoever connects to the \
+             receiver names the destination of each message"
+        )),
+    }
+}
+
+#[allow(clippy::unnecessary_wraps)] // as the table has it
 fn accepting(
     site: Site,
     shared: &Arc<Shared>,
     options: &ReceiverOptions,
 ) -> Result<Accepting, ReceiverError> {
-    for url in &site.urls {
-        let address = Address::parse(url).map_err(ReceiverError::Usage)?;
-        if address.topic.is_some() || address.filter.is_some() {
-            let endpoint = address.endpoint;
-            return Err(ReceiverError::Usage(format!(
-                "{endpoint}: topic and filter are for a URL that the receiver connects to; whoever connects to the \
-                 receiver names the destination of each message"
-            )));
-        }
-    }
     let own = options.micromsg.clone();
     let make = move |budget: &Budget| MessageIngest::accepting(&own, budget);
     Ok(Box::pin(accept(site.listener, Arc::clone(shared), make)))

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use ackline_micromsg::intake::Subscription;
 
-use super::SCHEME;
 use super::address::Address;
 use super::ingest::MessageIngest;
 use crate::landing::Shared;
@@ -21,15 +20,11 @@ pub(super) fn subscribe(
 ) -> Result<Accepting, ReceiverError> {
     let address = Address::parse(url).map_err(ReceiverError::Usage)?;
     let shown = address.shown();
-    let Some(topic) = address.topic else {
-        return Err(ReceiverError::Usage(format!(
-            "{shown}: the topic is missing: write {SCHEME}://host:port/TOPIC or {SCHEME}+unix:///path?topic=TOPIC"
-        )));
-    };
     let endpoint = filled(address.endpoint, options)?;
     let own = &options.micromsg;
     let subscription = Subscription {
-        topic,
+        // The URL was checked.
+        topic: address.topic.unwrap_or_default(),
         filter: address.filter,
     };
     let outgoing = Outgoing {

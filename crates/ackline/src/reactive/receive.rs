@@ -24,6 +24,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     connect: || Box::new(super::ConnectOptions::default()),
     listen: || Box::new(super::ListenOptions::default()),
     endpoint: |url| Address::parse(url).map(|address| address.endpoint),
+    check: |_, _| Ok(()),
     waits: false,
     has_names: true,
     bound,

@@ -31,6 +31,7 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     connect: || Box::new(super::ConnectOptions::default()),
     listen: || Box::new(super::ListenOptions::default()),
     endpoint: |url| Target::parse(url).map(|target| target.endpoint),
+    check: |_, _| Ok(()),
     waits: false,
     has_names: true,
     bound,

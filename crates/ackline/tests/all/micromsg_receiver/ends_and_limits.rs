@@ -223,6 +223,7 @@ async fn a_wrong_url_is_told_before_anything_is_made() {
         };
         let error = Receiver::start(options).await.unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
+        assert!(!spool.exists(), "{error}");
     }
 }
 
