@@ -9,6 +9,7 @@ mod message;
 mod outgoing;
 mod properties;
 mod raised;
+mod text;
 mod url;
 
 use pyo3::prelude::*;

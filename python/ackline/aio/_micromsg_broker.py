@@ -43,7 +43,8 @@ def serve(
         options: See `ServeOptions`.
 
     Raises:
-        UsageError: The URL is not understood, or an option or file is wrong.
+        UsageError: The URL is not understood, an option or file is wrong, or the spool keeps a
+            queue that would be a topic.
         TransportError: The address cannot be listened on, or the spool not be opened.
 
     Example:

@@ -272,8 +272,8 @@ class Connection(Block, ConnectionBase):
         asked for.
 
         Args:
-            max_messages: The most that are returned. A message with which the payloads reach 1 MiB
-                is the last one.
+            max_messages: The most that are returned, at least 1. A message with which the payloads
+                reach 1 MiB is the last one.
             timeout: Seconds; None waits for ever.
 
         Returns:
@@ -308,15 +308,16 @@ class Connection(Block, ConnectionBase):
         """Subscribes to a topic or a queue of the peer; replaces the subscription to it before.
 
         Args:
-            topic: Its name.
+            topic: Its name: ASCII, at most 255 characters.
             filter: The condition on properties that messages must match, as a `Filter` or its text;
                 None is every message.
             timeout: Seconds until there is room to send it; None waits for ever.
 
         Raises:
             LinkTimeout: There was no room in time; nothing was sent.
-            UsageError: ``invalid_filter``, with the reason; ``extension_not_negotiated``: the
-                handshake did not agree on ``pub-sub``.
+            UsageError: ``not_ascii``, ``out_of_range``: no message can have this destination;
+                ``invalid_filter``, with the reason; ``extension_not_negotiated``: the handshake did
+                not agree on ``pub-sub``.
             LinkClosed: The connection is over.
         """
         text = (

@@ -68,6 +68,7 @@ def test_a_message_without_anything_is_empty(ends: Pair) -> None:
         "ü ;:%\n\0😀",
         datetime(2014, 10, 13, 11, 0, 0, 123456, UTC),
         datetime(1969, 12, 31, 23, 59, 59, 500000, UTC),
+        datetime.min.replace(tzinfo=UTC),
         datetime(2026, 1, 1, tzinfo=timezone(timedelta(hours=5, minutes=30))),
     ],
 )
@@ -83,6 +84,49 @@ def test_a_property_of_every_type_comes_as_it_was_sent(ends: Pair, value: microm
         came = message.properties["a-1"]
         assert isinstance(came, datetime)
         assert came.tzinfo is UTC
+
+
+def test_the_last_moment_of_a_date_is_read_again() -> None:
+    last = datetime.max.replace(tzinfo=UTC)
+    came = micromsg.read_properties(micromsg.write_properties({"a": last}))["a"]
+    assert isinstance(came, datetime)
+    # A number of seconds has this precision there.
+    assert last - came < timedelta(microseconds=50)
+    behind = datetime.max.replace(tzinfo=timezone(-timedelta(hours=1)))
+    assert refused(micromsg.write_properties, {"a": behind}) == "invalid_value"
+
+
+def test_arguments_outside_their_ranges_are_refused(ends: Pair) -> None:
+    near, far = ends
+    assert refused(near.wait_acknowledged, -1) == "position"
+    assert refused(near.wait_acknowledged, 1) == "out_of_range"
+    for most in (0, -1):
+        assert refused(far.receive_some, most) == "max_messages"
+    half = "\ud800"
+    for call in (
+        lambda: near.send(b"", half),
+        lambda: near.send(b"", "t", {"a": half}),
+        lambda: near.send(b"", "t", {half: 1}),
+        lambda: near.send_some([(b"", half)]),
+        lambda: near.subscribe(half),
+        lambda: near.subscribe("t", half),
+        lambda: near.unsubscribe(half),
+        lambda: near.command(half),
+        lambda: near.command("a", {"b": half}),
+        lambda: near.fail(half),
+        lambda: micromsg.where(half) == 1,
+        lambda: micromsg.where("a") == half,
+        lambda: micromsg.connect(f"micromsg://{half}:1"),
+        lambda: micromsg.listen(f"micromsg://{half}:1"),
+    ):
+        assert refused(call) == "not_unicode"
+
+
+def test_an_end_by_abort_is_this_ends(ends: Pair) -> None:
+    near, _ = ends
+    near.abort()
+    with pytest.raises(LinkClosed, match="the link was aborted"):
+        near.receive()
 
 
 def test_properties_that_nobody_can_carry_are_refused(ends: Pair) -> None:
@@ -174,7 +218,7 @@ def test_many_messages_of_a_wrong_form_are_not_sent(ends: Pair) -> None:
         [b"1", ()],
         [b"1", (None,)],
         [b"1", (b"2", 3)],
-        [b"1", (b"2", "t", {"A": 1})],
+        [b"1", (b"2", "t", {"a b": 1})],
         [b"1", (b"2", "t", None, None, None)],
         7,
     ]

@@ -111,12 +111,14 @@ def test_a_filter_takes_a_message_its_raw_properties_or_a_mapping() -> None:
         assert chosen.matches(message)
         assert chosen.matches(message.raw_properties)
         assert chosen.matches(message.properties)
-    # An entry that cannot be read is as if it were missing.
-    assert chosen.matches("level:N4;;region:T%;region:eu")
+    # Properties that cannot be read are none.
+    assert chosen.matches("level:N4;region:eu")
+    for raw in ("level:N4;;region:eu", "level:N4;region:eu;x:T%", "level:N4;region:eu;x"):
+        assert not chosen.matches(raw)
     assert not chosen.matches("level:4;region:eu")
     assert not chosen.matches({})
     with pytest.raises(UsageError):
-        chosen.matches({"Level": 3})
+        chosen.matches({"le vel": 3})
     with pytest.raises(UsageError):
         chosen.matches(7)  # type: ignore[arg-type]
 
@@ -140,6 +142,10 @@ def test_a_subscription_has_its_filter() -> None:
 
 def test_what_cannot_be_subscribed_to_is_refused() -> None:
     with pair() as (near, _):
+        for topic, code in [("ä", "not_ascii"), ("t" * 256, "out_of_range")]:
+            with pytest.raises(UsageError) as wrong:
+                near.subscribe(topic)
+            assert wrong.value.code == code
         with pytest.raises(UsageError, match="a condition has no operator") as wrong:
             near.subscribe("t", "level")
         assert wrong.value.code == "invalid_filter"

@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::raised::raised;
+use super::text::Text;
 use crate::dicts::set_fields;
 use crate::options::made;
 use crate::pending_op::PendingOp;
@@ -54,14 +55,15 @@ impl State {
 #[pyfunction]
 pub(crate) fn micromsg_serve(
     py: Python<'_>,
-    url: String,
+    url: Text<'_>,
     spool: Option<PathBuf>,
-    queues: String,
+    queues: Text<'_>,
     options: &Bound<'_, PyDict>,
 ) -> PyResult<PendingOp> {
     let mut options: BrokerOptions = made(Uses::LISTEN.or(Uses::RECEIVE), options)?;
     options.spool = spool;
-    options.queues = Some(queues);
+    options.queues = Some(queues.0.to_owned());
+    let url = url.0.to_owned();
     PendingOp::begin(py, raised, async move {
         serve(&url, options).await.map(|broker| MicroMsgBroker {
             url: broker.url().to_owned(),

@@ -9,16 +9,17 @@ use ackline_core::locked;
 use ackline_core::options::Uses;
 use bytes::Bytes;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
 use super::ahead::Ahead;
 use super::filter::MicroMsgFilter;
 use super::message::{Maker, MicroMsgMessage};
 use super::outgoing::MicroMsgBatch;
 use super::raised::{raised, unless_blocked};
+use super::text::{Text, unicode};
 use crate::dicts::{attributes, set_fields};
 use crate::errors;
-use crate::options::made;
+use crate::options::{argument, made};
 use crate::payloads::bytes_of;
 use crate::pending_op::PendingOp;
 use crate::runtime::{Owned, seconds};
@@ -33,6 +34,15 @@ pub(crate) struct MicroMsgConnection {
     maker: Mutex<Maker>,
 }
 
+argument!(
+    /// A position of a message, or 0 for none.
+    Position(u64), "position", 0, u64::MAX
+);
+argument!(
+    /// The most messages that are taken at once.
+    MostMessages(usize), "max_messages", 1, usize::MAX
+);
+
 /// Name, identity and attributes.
 type Peer<'py> = (String, String, Bound<'py, PyDict>);
 /// The peer's name, the version, and the extensions.
@@ -42,10 +52,11 @@ type Agreed = (String, (u8, u8), Vec<String>);
 #[pyfunction]
 pub(crate) fn micromsg_connect(
     py: Python<'_>,
-    url: String,
+    url: Text<'_>,
     options: &Bound<'_, PyDict>,
 ) -> PyResult<PendingOp> {
     let options: ConnectOptions = made(Uses::CONNECT, options)?;
+    let url = url.0.to_owned();
     PendingOp::begin(py, raised, async move {
         connect(&url, options).await.map(MicroMsgConnection::new)
     })
@@ -77,9 +88,9 @@ impl MicroMsgConnection {
     }
 
     /// Whether all messages up to a position are acknowledged.
-    fn try_acknowledged(&self, py: Python<'_>, position: u64) -> PyResult<bool> {
+    fn try_acknowledged(&self, py: Python<'_>, position: Position) -> PyResult<bool> {
         let connection = self.connection.get()?;
-        let done = py.detach(|| connection.try_acknowledged(position));
+        let done = py.detach(|| connection.try_acknowledged(position.0));
         Ok(unless_blocked(done)?.is_some())
     }
 
@@ -107,11 +118,11 @@ impl MicroMsgConnection {
     fn try_receive_some<'py>(
         &self,
         py: Python<'py>,
-        most: usize,
+        most: MostMessages,
     ) -> PyResult<Option<Bound<'py, PyList>>> {
         let connection = self.connection.get()?;
         let ahead = self.ahead.get()?;
-        match py.detach(|| locked(ahead).some(connection, most)) {
+        match py.detach(|| locked(ahead).some(connection, most.0)) {
             Err(Error::Blocked) => Ok(Some(PyList::empty(py))),
             Err(error) => Err(raised(error)),
             Ok(received) if received.is_empty() => Ok(None),
@@ -144,14 +155,20 @@ impl MicroMsgConnection {
     }
 
     /// Subscribes; returns whether there was room.
-    fn try_subscribe(&self, py: Python<'_>, topic: &str, filter: Option<&str>) -> PyResult<bool> {
-        let done = self.verb(py, |session| session.subscribe(topic, filter))?;
+    fn try_subscribe(
+        &self,
+        py: Python<'_>,
+        topic: Text<'_>,
+        filter: Option<Text<'_>>,
+    ) -> PyResult<bool> {
+        let filter = filter.map(|filter| filter.0);
+        let done = self.verb(py, |session| session.subscribe(topic.0, filter))?;
         Ok(done.is_some())
     }
 
     /// Ends a subscription; returns whether there was room.
-    fn try_unsubscribe(&self, py: Python<'_>, topic: &str) -> PyResult<bool> {
-        let done = self.verb(py, |session| session.unsubscribe(topic))?;
+    fn try_unsubscribe(&self, py: Python<'_>, topic: Text<'_>) -> PyResult<bool> {
+        let done = self.verb(py, |session| session.unsubscribe(topic.0))?;
         Ok(done.is_some())
     }
 
@@ -159,10 +176,15 @@ impl MicroMsgConnection {
     fn try_command(
         &self,
         py: Python<'_>,
-        name: &str,
-        properties: Vec<(String, String)>,
+        name: Text<'_>,
+        properties: Vec<(Bound<'_, PyString>, Bound<'_, PyString>)>,
     ) -> PyResult<bool> {
-        let done = self.verb(py, move |session| session.command(name, &properties))?;
+        let properties = properties.into_iter().map(|(name, text)| {
+            let (name, text) = (unicode(&name)?, unicode(&text)?);
+            Ok((name.to_owned(), text.to_owned()))
+        });
+        let properties = properties.collect::<PyResult<Vec<_>>>()?;
+        let done = self.verb(py, move |session| session.command(name.0, &properties))?;
         Ok(done.is_some())
     }
 
@@ -184,11 +206,11 @@ impl MicroMsgConnection {
     fn try_send_extension(
         &self,
         py: Python<'_>,
-        name: &str,
+        name: Text<'_>,
         payload: &Bound<'_, PyAny>,
     ) -> PyResult<bool> {
         let payload = bytes_of(payload)?;
-        let done = self.verb(py, |session| session.send_extension(name, &payload))?;
+        let done = self.verb(py, |session| session.send_extension(name.0, &payload))?;
         Ok(done.is_some())
     }
 
@@ -207,9 +229,9 @@ impl MicroMsgConnection {
     }
 
     /// Ends the connection with an ERROR frame.
-    fn fail(&self, py: Python<'_>, message: &str) -> PyResult<()> {
+    fn fail(&self, py: Python<'_>, message: Text<'_>) -> PyResult<()> {
         let connection = self.connection.get()?;
-        py.detach(|| connection.fail(message)).map_err(raised)
+        py.detach(|| connection.fail(message.0)).map_err(raised)
     }
 
     /// Waits for acknowledgements, sends everything that waits, and waits for the connection's end.

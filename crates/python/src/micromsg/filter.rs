@@ -11,6 +11,7 @@ use pyo3::types::PyString;
 use super::message::MicroMsgMessage;
 use super::properties::{micromsg_write_properties, property};
 use super::raised::unreadable;
+use super::text::{Text, unicode};
 use crate::errors;
 
 /// See `_micromsg_core.pyi`.
@@ -23,18 +24,18 @@ pub(crate) struct MicroMsgFilter {
 #[pymethods]
 impl MicroMsgFilter {
     #[new]
-    fn new(text: &str) -> PyResult<Self> {
-        let filter = Filter::read(text.as_bytes()).map_err(|kind| unreadable(&kind))?;
+    fn new(text: Text<'_>) -> PyResult<Self> {
+        let filter = Filter::read(text.0.as_bytes()).map_err(|kind| unreadable(&kind))?;
         Ok(Self::of(Arc::new(filter)))
     }
 
     /// A filter of one condition.
     #[staticmethod]
-    fn condition(name: &str, operator: &str, value: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let value = property(value, name)?;
+    fn condition(name: Text<'_>, operator: &str, value: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let value = property(value, name.0)?;
         let operator = Operator::read(operator)
             .ok_or_else(|| errors::usage("invalid_filter", "there is no such operator"))?;
-        let condition = Condition::new(name.to_owned(), operator, value);
+        let condition = Condition::new(name.0.to_owned(), operator, value);
         let conditions = vec![condition.map_err(errors::refused)?];
         Self::made(conditions)
     }
@@ -69,7 +70,7 @@ impl MicroMsgFilter {
     /// Whether all conditions hold for the properties of a message: the message, a text as on the wire, or a mapping.
     fn matches(&self, of: &Bound<'_, PyAny>) -> PyResult<bool> {
         if let Ok(raw) = of.cast::<PyString>() {
-            return Ok(self.holds(raw.to_str()?));
+            return Ok(self.holds(unicode(raw)?));
         }
         if let Ok(message) = of.cast::<MicroMsgMessage>() {
             return Ok(self.holds(message.get().raw_properties(of.py()).to_str()?));

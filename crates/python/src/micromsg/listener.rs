@@ -7,6 +7,7 @@ use pyo3::types::PyDict;
 
 use super::connection::MicroMsgConnection;
 use super::raised::raised;
+use super::text::Text;
 use crate::listeners::{listened, listener};
 use crate::options::made;
 
@@ -19,8 +20,8 @@ listener!(
 #[pymethods]
 impl MicroMsgListener {
     #[new]
-    fn new(py: Python<'_>, url: &str, options: &Bound<'_, PyDict>) -> PyResult<Self> {
+    fn new(py: Python<'_>, url: Text<'_>, options: &Bound<'_, PyDict>) -> PyResult<Self> {
         let options: ListenOptions = made(Uses::LISTEN, options)?;
-        listened(py, listen(url, options), raised).map(Self::from)
+        listened(py, listen(url.0, options), raised).map(Self::from)
     }
 }

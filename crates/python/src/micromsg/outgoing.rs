@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 
 use super::properties::micromsg_write_properties;
+use super::text::{Text, unicode};
 use crate::errors;
 use crate::payloads::bytes_of;
 
@@ -48,15 +49,15 @@ impl MicroMsgBatch {
     #[staticmethod]
     fn one(
         payload: &Bound<'_, PyAny>,
-        destination: &str,
+        destination: Text<'_>,
         properties: Option<&Bound<'_, PyAny>>,
-        dotnet_type: Option<&str>,
+        dotnet_type: Option<Text<'_>>,
     ) -> PyResult<Self> {
         let one = Outgoing {
             payload: bytes_of(payload)?,
-            destination: destination.into(),
+            destination: destination.0.into(),
             properties: written(properties)?,
-            dotnet_type: dotnet_type.map(Box::from),
+            dotnet_type: dotnet_type.map(|text| text.0.into()),
         };
         Ok(Self {
             left: Mutex::new(VecDeque::from([one])),
@@ -139,7 +140,7 @@ fn text(value: Option<Bound<'_, PyAny>>, name: &str) -> PyResult<Option<Box<str>
         return Ok(None);
     };
     match value.cast::<PyString>() {
-        Ok(text) => Ok(Some(text.to_str()?.into())),
+        Ok(text) => Ok(Some(unicode(text)?.into())),
         Err(_) => Err(errors::usage(name, &format!("{name} is a str"))),
     }
 }

@@ -1,5 +1,7 @@
 //! Properties of messages between Python and Rust: numbers, dates and texts.
 
+use std::ops::Range;
+
 use ackline::micromsg::{Number, Property, read_properties, write_properties};
 use pyo3::IntoPyObjectExt as _;
 use pyo3::prelude::*;
@@ -7,6 +9,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyMapping, PyString};
 
 use super::raised::unreadable;
+use super::text::unicode;
 use crate::errors;
 
 /// The properties of a text as it is on the wire, as a dict; of two with one name the first counts.
@@ -48,17 +51,17 @@ pub(crate) fn micromsg_write_properties(properties: &Bound<'_, PyAny>) -> PyResu
 
 fn named(name: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<(String, Property)> {
     let text = "the name of a property is a str";
-    let name: String = name
-        .extract()
+    let name = name
+        .cast::<PyString>()
         .map_err(|_| errors::usage("invalid_name", text))?;
-    let value = property(value, &name)?;
-    Ok((name, value))
+    let name = unicode(name)?;
+    Ok((name.to_owned(), property(value, name)?))
 }
 
 /// The value of a property, or of a condition on a property.
 pub(super) fn property(value: &Bound<'_, PyAny>, name: &str) -> PyResult<Property> {
     if let Ok(text) = value.cast::<PyString>() {
-        return Ok(Property::Text(text.to_str()?.to_owned()));
+        return Ok(Property::Text(unicode(text)?.to_owned()));
     }
     if let Ok(number) = value.cast::<PyFloat>() {
         return Ok(Property::Number(Number::Fraction(number.value())));
@@ -125,7 +128,13 @@ impl Dates {
             return Err(errors::usage("invalid_value", &text));
         }
         let since = date.sub(&self.epoch)?;
-        since.call_method0("total_seconds")?.extract()
+        let days: i64 = since.getattr("days")?.extract()?;
+        if !DAYS.contains(&days) {
+            let text = format!("{name:?} is {date}, which is not from year 1 to 9999 in UTC");
+            return Err(errors::usage("invalid_value", &text));
+        }
+        let seconds: f64 = since.call_method0("total_seconds")?.extract()?;
+        Ok(seconds.min(LAST_SECONDS))
     }
 
     fn date(&self, py: Python<'_>, seconds: f64) -> PyResult<Py<PyAny>> {
@@ -133,3 +142,8 @@ impl Dates {
         Ok(self.epoch.bind(py).add(since)?.unbind())
     }
 }
+
+/// Days from 1970 to the years that Python has: 1 to 9999.
+const DAYS: Range<i64> = -719_162..2_932_897;
+/// The last number of seconds before year 10000: later moments of year 9999 would be read as of year 10000.
+const LAST_SECONDS: f64 = 253_402_300_800_f64.next_down();
