@@ -101,6 +101,7 @@ class _Messages:
         read: Messages that were handed over so far.
         lines: Lines that were read.
         failed: The reason why there are no more.
+        has_types: Whether the connection carries .NET types.
     """
 
     source: Source
@@ -110,6 +111,7 @@ class _Messages:
     read: int = 0
     lines: int = 0
     failed: SourceFailed | None = None
+    has_types: bool = False
 
     async def batches(self) -> AsyncGenerator[list[micromsg.Outgoing]]:
         """Yields messages, up to the end of the source or an error in it."""
@@ -146,11 +148,20 @@ class _Messages:
             raise WrongLine("neither the line nor the URL has a destination")
         if not destination.isascii() or len(destination) > _LONGEST_NAME:
             raise WrongLine(f"a destination is ASCII of at most {_LONGEST_NAME} characters")
+        if one.dotnet_type is not None:
+            self._check_type(one.dotnet_type)
         if not one.properties:
             return micromsg.Outgoing(one.payload, destination, self.properties, one.dotnet_type)
         properties = self.properties | one.properties
         micromsg_write_properties(properties)
         return micromsg.Outgoing(one.payload, destination, properties, one.dotnet_type)
+
+    def _check_type(self, name: str) -> None:
+        if not self.has_types:
+            cure = "give --optional-extensions 'batch-ack;dotnet' to both ends"
+            raise WrongLine(f"the connection has no dotnet_type: {cure}")
+        if not name.isascii():
+            raise WrongLine("dotnet_type is ASCII")
 
 
 class _Publishing:
@@ -186,6 +197,7 @@ class _Publishing:
                 self._at, timeout=patience, connect_timeout=patience, **self._options
             )
         self.is_acknowledged = bool(connection.window)
+        self.messages.has_types = "dotnet" in connection.extensions
         sending = asyncio.create_task(self._send(connection))
         watching = asyncio.create_task(self._watch(connection))
         try:

@@ -41,7 +41,10 @@ def subscribe_micromsg(arguments: SubscribeArguments, conditions: str | None) ->
     at, topic, in_url = micromsg_split(arguments.url)
     if not topic:
         place = at.partition("?")[0]
-        fail(f"{place}: the topic is missing: write {place}/TOPIC, or ?topic=TOPIC", USAGE)
+        # The path of a Unix socket has no end that could be a topic.
+        is_path = place.startswith("micromsg+unix:")
+        form = f"{place}?topic=TOPIC" if is_path else f"{place}/TOPIC"
+        fail(f"{place}: the topic is missing: write {form}", USAGE)
     if conditions is not None and in_url is not None:
         fail("--filter and the filter in the URL are two: give one", USAGE)
     chosen = _filter(conditions if in_url is None else in_url)

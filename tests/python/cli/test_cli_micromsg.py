@@ -106,7 +106,8 @@ def test_any_bytes_are_messages(form: str) -> None:
         ("json", '{"payload": "x", "destination": "é"}', "a destination is ASCII"),
         ("json", '{"payload": "x", "properties": {"a": true}}', "property 'a' is true; it is a"),
         ("json", '{"payload": "x", "properties": {"a": {"date": "now"}}}', "property 'a' is {"),
-        ("json", '{"payload": "x", "properties": {"A": 1}}', "a name has lower-case letters"),
+        ("json", '{"payload": "x", "properties": {"a b": 1}}', "printable ASCII"),
+        ("json", '{"payload": "x", "dotnet_type": "A"}', "the connection has no dotnet_type"),
         ("base64", "=", "not base64"),
     ],
 )
@@ -119,6 +120,19 @@ def test_a_line_that_is_no_message_ends_it_with_its_number(form: str, bad: str, 
     assert run.stderr.startswith("ackline: standard input, line 2: ")
     assert why in run.stderr
     assert "Traceback" not in run.stderr
+
+
+def test_a_type_that_cannot_be_sent_is_told_with_its_line() -> None:
+    line = '{"payload": "x", "dotnet_type": "%s"}'
+    both = "batch-ack;dotnet"
+    with taking(optional_extensions=both) as (url, taken):
+        options = ("--format", "json", "--optional-extensions", both)
+        given = f"{line % 'A.B'}\n{line % 'é'}\n"
+        run = ackline("publish", f"{url}/x", "-", *options, given=given)
+        wait_until(lambda: len(taken) == 1, "the first one is taken")
+    assert run.returncode == 1
+    assert run.stderr.startswith("ackline: standard input, line 2: dotnet_type is ASCII")
+    assert taken[0].dotnet_type == "A.B"
 
 
 def test_a_peer_that_acknowledges_nothing_is_told(two: str) -> None:
@@ -190,7 +204,7 @@ WRONG = [
     (["publish", f"{CLOSED}/%C3%A9", "FILE"], "a destination is ASCII"),
     (["publish", f"{CLOSED}/x?filter=a%3DN1", "FILE"], "a filter is for subscribers"),
     (["publish", f"{CLOSED}/x", "FILE", "--property", "a"], "write NAME=VALUE, or NAME:VALUE"),
-    (["publish", f"{CLOSED}/x", "FILE", "--property", "A=1"], "a name has lower-case letters"),
+    (["publish", f"{CLOSED}/x", "FILE", "--property", "a b=1"], "printable ASCII"),
     (["publish", f"{CLOSED}/x", "FILE", "--property", "a:1"], "a value on the wire is N with"),
     (["publish", f"{CLOSED}/x", "FILE", "--property", "a:T;"], "write %3B"),
     (["publish", f"{CLOSED}/x", "FILE", "--property", "a=1", "--property", "a=2"], "given twice"),
@@ -203,7 +217,8 @@ WRONG = [
     (["publish", "reactive://h:1/x", "FILE", "--property", "a=1"], "is an option of MicroMsg2"),
     (["publish", "micromsgs://h:1/x", "FILE"], "(did you mean micromsg?)"),
     (["publish", "nonsense", "FILE"], "'nonsense' is not a URL: write reactive://host:port or"),
-    (["subscribe", CLOSED], "the topic is missing"),
+    (["subscribe", CLOSED], f"the topic is missing: write {CLOSED}/TOPIC"),
+    (["subscribe", "micromsg+unix:///x/TOPIC"], "write micromsg+unix:///x/TOPIC?topic=TOPIC"),
     (["subscribe", f"{CLOSED}/x", "--filter", "level>=3"], "a value has no type in front"),
     (["subscribe", f"{CLOSED}/x", "--filter", "a<=Tb"], "an operator is not one for the type"),
     (["subscribe", f"{CLOSED}/x", "--filter", ""], "it has no condition"),

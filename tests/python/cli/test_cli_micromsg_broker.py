@@ -106,7 +106,13 @@ def test_lines_of_json_go_from_subscribe_to_publish(broker: Broker, start: Start
     running = broker()
     first = start("subscribe", f"{running.url}/from", "--format", "json", "--count", "3")
     subscribed(running, 1)
-    values = {"whole": -3, "first_name": "jonas", "half": 0.5, "text": "N3", "at": {"date": "2014-10-13T11:00:00Z"}}
+    values = {
+        "whole": -3,
+        "first_name": "jonas",
+        "half": 0.5,
+        "text": "N3",
+        "at": {"date": "2014-10-13T11:00:00Z"},
+    }
     messages = [
         {"payload": "x", "properties": values},
         {"payload": "y", "properties": {}},
@@ -362,11 +368,12 @@ WRONG = [
     ([ANY, "--max-entities", "3"], "--max-entities is an option of bpmux"),
     ([ANY, "--spool", ""], "--spool is empty"),
     ([ANY, "--budget", "1GiB"], "--budget needs --spool DIR"),
-    ([ANY, "--queue", "a*b"], "a*b"),
+    ([ANY, "--queue", "a*b"], '--queue has "a*b": a name of ASCII, or a beginning and *'),
+    ([ANY, "--queue", ""], "--queue is empty"),
     ([ANY, "--max-queues", "0"], "--max-queues is 0; it is"),
     ([ANY, "--memory", "1KiB"], "--memory is 1KiB; it is"),
     ([ANY, "--drain-timeout", "soon"], "'soon' is not a time"),
-    (["micromsg://127.0.0.1:0/topic"], "topic"),
+    (["micromsg://127.0.0.1:0/topic"], 'the URL names the topic "topic"; leave it out'),
     (["micromsg+tls://127.0.0.1:0"], "cert"),
     (["bpmux://127.0.0.1:0", "--echo", "--spool", "x"], "--spool is an option of MicroMsg2"),
     (["bpmux://127.0.0.1:0", "--echo", "--queue", "x"], "--queue is an option of MicroMsg2"),
@@ -395,6 +402,15 @@ def test_a_kept_queue_that_is_not_named_again_is_refused(broker: Broker, tmp_pat
     )
     running = broker("--spool", spool, "--queue", "jobs")
     assert running.next("stats")["queues"] == 1
+
+
+def test_a_receiver_with_a_wrong_url_leaves_no_spool_behind(tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    for arguments in (["micromsg://127.0.0.1:0/t"], ["--connect", "micromsg://127.0.0.1:1"]):
+        run = ackline("receive", *arguments, "--spool", str(spool))
+        assert (run.returncode, run.stdout) == (2, "")
+        assert "topic" in run.stderr
+        assert not spool.exists()
 
 
 def test_an_address_in_use_and_a_locked_spool_are_told(broker: Broker, tmp_path: Path) -> None:
