@@ -407,7 +407,7 @@ async fn wrong_messages_are_refused_before_they_are_sent() {
     for (message, code) in [
         (Message::new("ä", ""), "not_ascii"),
         (Message::new("x".repeat(256), ""), "out_of_range"),
-        (Message::new("t", "").with("Name", number()), "invalid_name"),
+        (Message::new("t", "").with("a b", number()), "invalid_name"),
         (
             Message::new("t", "").with("a", Property::Date(f64::NAN)),
             "not_finite",
