@@ -1,11 +1,10 @@
 """The line of `ackline receive` that changes, and the messages above it."""
 
 import json
-import logging
 import time
 from typing import Any
 
-from ackline.cli.notices import Bound, Notices
+from ackline.cli.notices import Bound, tell_elsewhere
 from ackline.cli.terminal import escaped
 
 __all__ = ["LiveLine"]
@@ -35,9 +34,7 @@ class LiveLine:
         self._is_kept = is_kept
         self._last = (time.monotonic(), 0)
         self._bound = Bound()
-        for handler in logging.getLogger("ackline").handlers:
-            if isinstance(handler, Notices):
-                handler.told_elsewhere = _SHOWN_HERE
+        tell_elsewhere(_SHOWN_HERE)
 
     def line(self, line: str) -> None:
         """Shows one line of the JSON contract."""

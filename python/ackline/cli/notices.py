@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 from ackline.cli.terminal import escaped, lines_escaped
 
-__all__ = ["Bound", "Notices"]
+__all__ = ["Bound", "Notices", "tell_elsewhere"]
 
 _MOST = 10
 _SECONDS = 10.0
@@ -87,7 +87,7 @@ class Notices(logging.Handler):
         self._bound = bound or Bound()
         self._timer: threading.Timer | None = None
         self.told_elsewhere: tuple[str, ...] = ()
-        """Beginnings of records that a live line shows itself."""
+        """Beginnings of records that another output shows itself."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Shows a record, or counts it."""
@@ -139,3 +139,10 @@ class Notices(logging.Handler):
                 stream.flush()
         except (OSError, ValueError):  # standard error has no reader any more
             return
+
+
+def tell_elsewhere(beginnings: tuple[str, ...]) -> None:
+    """Leaves records that begin so to another output of the command, which shows them itself."""
+    for handler in logging.getLogger("ackline").handlers:
+        if isinstance(handler, Notices):
+            handler.told_elsewhere = beginnings

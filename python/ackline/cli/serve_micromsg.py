@@ -9,8 +9,9 @@ from typing import Any, NoReturn
 
 from ackline.aio import micromsg
 from ackline.cli.files import allow_files
+from ackline.cli.notices import tell_elsewhere
 from ackline.cli.options import check_option, options_of
-from ackline.cli.output import Output
+from ackline.cli.output import Output, TextOutput
 from ackline.cli.until_signal import signals
 from ackline.cli.values import FAILED, UNACKED, USAGE, as_written, fail
 from ackline.exceptions import AcklineError, LinkTimeout, UsageError
@@ -80,6 +81,8 @@ async def _run(
 ) -> int:
     spool = None if keeping.spool is None else Path(keeping.spool)
     broker = await micromsg.serve(url, spool=spool, queues=keeping.queues, **options)
+    if isinstance(output, TextOutput):
+        tell_elsewhere(("connection refused ",))
     asked = signals()
     output.say("listening", urls=[broker.url])
     ticking = asyncio.create_task(_tick(broker, output))

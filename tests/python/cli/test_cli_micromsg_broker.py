@@ -336,6 +336,20 @@ def cat(spool: Path) -> list[str]:
     return ackline("spool", "cat", str(spool)).stdout.split()
 
 
+def test_a_refused_client_is_one_sentence() -> None:
+    process = subprocess.Popen([*COMMAND, "serve", ANY], stderr=subprocess.PIPE, text=True)
+    with process:
+        assert process.stderr is not None
+        port = process.stderr.readline().rpartition(":")[2]
+        with socket.create_connection(("127.0.0.1", int(port)), timeout=DEADLINE) as client:
+            client.sendall(bytes([1, 0, 0, 0, 0, 0, 0, 0]) * 2 + b"\x20")
+            line = process.stderr.readline()
+        assert re.match(r"ackline: refused 127\.0\.0\.1:\d+: micromsg\.reserved_flags: ", line)
+        process.terminate()
+        assert process.stderr.read() == ""
+    assert process.returncode == 0
+
+
 def test_sentences_for_people_name_the_url() -> None:
     process = subprocess.Popen(
         [*COMMAND, "serve", ANY], stdout=subprocess.PIPE, stderr=subprocess.PIPE
