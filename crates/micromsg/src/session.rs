@@ -49,13 +49,20 @@ pub struct Session {
     failed: Option<Arc<str>>,
     /// Whether the peer has ended its direction.
     has_eof: bool,
-    /// Whether this end has closed the connection.
-    is_closed: bool,
+    /// How this end has ended the connection.
+    own_end: Option<OwnEnd>,
     /// Whether a peer that has ended its own direction gets no further acknowledgements.
     has_hung_up: bool,
-    /// Whether this end has ended the connection at once.
-    is_abandoned: bool,
     now: Instant,
+}
+
+/// How this end ends a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OwnEnd {
+    /// In order, or with an ERROR frame.
+    Closed,
+    /// At once.
+    Aborted,
 }
 
 impl Session {
@@ -73,9 +80,8 @@ impl Session {
             connected: None,
             failed: None,
             has_eof: false,
-            is_closed: false,
+            own_end: None,
             has_hung_up: false,
-            is_abandoned: false,
             now,
         }
     }
@@ -87,6 +93,14 @@ impl Session {
     pub fn connected(&self) -> Result<Connected, Error> {
         match &self.connected {
             Some(connected) => Ok(connected.clone()),
+            None => Err(self.over().unwrap_or(Error::Blocked)),
+        }
+    }
+
+    /// [`connected`](Self::connected), without its result.
+    fn check_connected(&self) -> Result<(), Error> {
+        match &self.connected {
+            Some(_) => Ok(()),
             None => Err(self.over().unwrap_or(Error::Blocked)),
         }
     }
@@ -145,7 +159,7 @@ impl Session {
 
     /// Whether the handshake has ended and a frame of so many bytes would be taken.
     fn ready(&mut self, bytes: usize) -> Result<(), Error> {
-        self.connected()?;
+        self.check_connected()?;
         if self.machine.is_running() && !self.has_frame_room(bytes) {
             return Err(Error::Blocked);
         }
@@ -158,7 +172,9 @@ impl Session {
     /// The connection is over.
     pub fn fail(&mut self, message: &str) -> Result<(), Error> {
         let failed = self.machine.fail(message);
-        self.is_closed |= failed.is_ok();
+        if failed.is_ok() {
+            self.own_end = Some(OwnEnd::Closed);
+        }
         self.has_hung_up = true;
         self.wake_all();
         self.told(failed)
@@ -182,7 +198,9 @@ impl Session {
     pub fn close(&mut self) -> Result<(), Error> {
         self.inbox.processed_all(&mut self.machine, self.now);
         let closed = self.machine.close();
-        self.is_closed |= closed.is_ok();
+        if closed.is_ok() {
+            self.own_end = Some(OwnEnd::Closed);
+        }
         self.has_hung_up = true;
         self.wake_all();
         self.told(closed)
@@ -191,7 +209,7 @@ impl Session {
     /// Notes that this end ends the connection at once.
     pub fn abandon(&mut self) {
         if self.over().is_none() {
-            self.is_abandoned = true;
+            self.own_end = Some(OwnEnd::Aborted);
             self.wake_all();
         }
     }
@@ -208,12 +226,12 @@ impl Session {
         if let Some(fault) = self.machine.fault() {
             return Some(End::Protocol(fault.clone()));
         }
-        if self.is_abandoned {
+        if self.own_end == Some(OwnEnd::Aborted) {
             return Some(End::Aborted);
         }
         match self.machine.lifecycle() {
             Lifecycle::Open => None,
-            Lifecycle::Draining if self.is_closed => Some(End::Closed),
+            Lifecycle::Draining if self.own_end.is_some() => Some(End::Closed),
             _ => Some(End::Eof),
         }
     }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::Session;
+use super::{OwnEnd, Session};
 use crate::text::Command;
 use crate::{AckPolicy, Connection, Error, Message, Subscribe, refusal};
 
@@ -211,7 +211,8 @@ impl Session {
     }
 
     fn has_ended_in_order(&self) -> bool {
-        self.failed.is_none() && self.machine.fault().is_none() && (self.has_eof || self.is_closed)
+        let is_closed = self.own_end == Some(OwnEnd::Closed);
+        self.failed.is_none() && self.machine.fault().is_none() && (self.has_eof || is_closed)
     }
 
     /// Acknowledges all taken messages up to a position.
