@@ -46,7 +46,7 @@ mod listening;
 pub mod lumberjack;
 #[cfg(feature = "micromsg")]
 pub mod micromsg;
-#[cfg(any(feature = "reactive", feature = "relink"))]
+#[cfg(any(feature = "micromsg", feature = "reactive", feature = "relink"))]
 mod named_url;
 #[cfg(feature = "spool")]
 mod outgoing;

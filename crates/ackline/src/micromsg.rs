@@ -22,7 +22,6 @@ mod receive;
 mod subscribe;
 #[cfg(feature = "spool")]
 mod subscription;
-#[cfg(feature = "spool")]
 mod url;
 
 pub use ackline_micromsg::ReceiveOptions as MicroMsgOptions;

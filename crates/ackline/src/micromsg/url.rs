@@ -19,6 +19,7 @@ pub(super) struct Parts {
     pub(super) plain: String,
     /// The topic; empty without one.
     pub(super) topic: String,
+    #[cfg_attr(not(feature = "spool"), allow(dead_code))] // a receiver subscribes with it
     pub(super) filter: Option<String>,
 }
 
