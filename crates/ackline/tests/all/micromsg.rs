@@ -471,20 +471,25 @@ async fn a_peer_that_ends_its_direction_is_still_heard_and_answered() {
     assert_eq!(rest, b"");
 }
 
+async fn listener_and_peer_by_hand(policy: AckPolicy) -> (micromsg::Listener, ByHand) {
+    let (offer, link) = with(policy, None, 10);
+    let listening = ListenOptions {
+        offer,
+        link,
+        ..ListenOptions::default()
+    };
+    let listener = soon(micromsg::listen("micromsg://127.0.0.1:0", listening))
+        .await
+        .unwrap();
+    let address = listener.url().trim_start_matches("micromsg://").to_owned();
+    let peer = soon(ByHand::at(&address)).await;
+    (listener, peer)
+}
+
 #[tokio::test]
 async fn messages_before_a_peers_end_are_acknowledged_by_hand_and_by_themselves() {
     for policy in [AckPolicy::Manual, AckPolicy::Automatic] {
-        let (offer, link) = with(policy, None, 10);
-        let listening = ListenOptions {
-            offer,
-            link,
-            ..ListenOptions::default()
-        };
-        let listener = soon(micromsg::listen("micromsg://127.0.0.1:0", listening))
-            .await
-            .unwrap();
-        let address = listener.url().trim_start_matches("micromsg://").to_owned();
-        let mut peer = soon(ByHand::at(&address)).await;
+        let (listener, mut peer) = listener_and_peer_by_hand(policy).await;
         for text in ["a", "b", "c"] {
             soon(peer.send("t", text)).await;
         }
@@ -506,17 +511,7 @@ async fn messages_before_a_peers_end_are_acknowledged_by_hand_and_by_themselves(
 
 #[tokio::test]
 async fn an_end_that_closes_without_acknowledging_does_not_wait_for_it() {
-    let (offer, link) = with(AckPolicy::Manual, None, 10);
-    let listening = ListenOptions {
-        offer,
-        link,
-        ..ListenOptions::default()
-    };
-    let listener = soon(micromsg::listen("micromsg://127.0.0.1:0", listening))
-        .await
-        .unwrap();
-    let address = listener.url().trim_start_matches("micromsg://").to_owned();
-    let mut peer = soon(ByHand::at(&address)).await;
+    let (listener, mut peer) = listener_and_peer_by_hand(AckPolicy::Manual).await;
     soon(peer.send("t", "a")).await;
     peer.stream.shutdown().await.unwrap();
     let right = soon(listener.accept()).await.unwrap();

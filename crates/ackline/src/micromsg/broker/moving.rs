@@ -57,7 +57,7 @@ impl Kept {
         Self {
             measured: AtomicU64::new(0),
             since: AtomicU64::new(0),
-            most: budget - budget / MOVED_PART,
+            most: budget - budget / SPARE_PART,
             is_waited: AtomicBool::new(false),
         }
     }
@@ -164,7 +164,7 @@ impl Durable {
         let Some(plan) = self.plan(hub, lowest, stats.durable).await else {
             return;
         };
-        let most = stats.budget / (2 * MOVED_PART);
+        let most = stats.budget / MOVED_PART;
         let moved = match self.bytes(&plan, most).await {
             Ok(Some(_)) => self.copy(&plan).await,
             Ok(None) => Err(format!(
@@ -274,7 +274,12 @@ impl Durable {
         let read = move || read_back::read(&spool, &name, from, PIECE_BYTES);
         let read = tokio::task::spawn_blocking(read).await;
         let read = read.map_err(|panic| panic.to_string())?;
-        read.map_err(|error| error.to_string())
+        let read = read.map_err(|error| error.to_string())?;
+        if read.is_whole {
+            return Ok(read);
+        }
+        // They may be put back.
+        Err("some of its messages cannot be read".to_owned())
     }
 
     /// Writes copies; returns the position of the first one once all are durable.
@@ -378,9 +383,11 @@ fn is_idle<R: Clone + Eq, T>(queue: &Queue<R, T>) -> bool {
 const PINNED_PART: u64 = 2;
 /// Part of the budget that is few: it is not measured.
 const FEW_PART: u64 = 8;
-/// Part of the budget that is left for moving: publishers wait before they fill it. The messages of one queue may take half
-/// of it.
-const MOVED_PART: u64 = 8;
+/// Part of the budget that is left for moving, and for the part of a segment that is kept before the lowest mark: publishers
+/// wait before they fill it.
+const SPARE_PART: u64 = 4;
+/// Part of the budget that the messages of a queue that is moved may take.
+const MOVED_PART: u64 = 16;
 /// Bytes of messages that are copied at once.
 const PIECE_BYTES: usize = 1 << 20;
 /// Time between two log lines about publishers that wait.

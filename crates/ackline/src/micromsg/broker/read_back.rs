@@ -23,6 +23,8 @@ pub(super) struct Read {
     pub(super) to: u64,
     /// Whether it is the end of everything that is durable.
     pub(super) is_all: bool,
+    /// Whether no position was skipped because it could not be read.
+    pub(super) is_whole: bool,
 }
 
 /// Reads messages of a queue from a position on, until they have so many bytes. Blocks.
@@ -42,6 +44,7 @@ pub(super) fn read(spool: &Spool, queue: &str, from: u64, room: usize) -> Result
         messages: Vec::new(),
         to: from,
         is_all: false,
+        is_whole: true,
     };
     let mut bytes = 0;
     for batch in reader.by_ref() {
@@ -61,6 +64,7 @@ pub(super) fn read(spool: &Spool, queue: &str, from: u64, room: usize) -> Result
         read.to = to;
     }
     for loss in reader.skipped() {
+        read.is_whole = false;
         tracing::error!(
             code = "micromsg.queue_lost",
             queue,

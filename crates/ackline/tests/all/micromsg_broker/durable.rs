@@ -292,7 +292,13 @@ async fn broker_in_a_process_of_its_own() {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         std::process::exit(1);
     });
-    let broker = reopened(durable(Path::new(&dir))).await;
+    let dir = Path::new(&dir);
+    let options = if dir.ends_with(SMALL) {
+        small_spool(dir)
+    } else {
+        durable(dir)
+    };
+    let broker = reopened(options).await;
     writeln!(std::io::stderr(), "\nURL {}", broker.url()).unwrap();
     std::future::pending::<()>().await;
 }
@@ -525,4 +531,65 @@ async fn a_large_queue_that_nobody_works_on_stays_and_is_named() {
     }
     let last = publish(&publisher, "queue/left", 120..121).await;
     soon(publisher.acknowledged(last)).await.unwrap();
+}
+
+/// The name of a spool with a small budget.
+const SMALL: &str = "small";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_that_is_killed_while_it_moves_a_queue_loses_none_of_its_messages() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().join(SMALL);
+    let mut random = XorShift::new(3);
+    for round in 0..12 {
+        let (mut child, url) = broker_process(&dir);
+        let connect = |window| micromsg::connect(&url, options(window, AckPolicy::Manual));
+        let (publisher, worker) = (
+            soon(connect(16)).await.unwrap(),
+            soon(connect(16)).await.unwrap(),
+        );
+        if round == 0 {
+            let last = publish(&publisher, "queue/left", 0..40).await;
+            soon(publisher.acknowledged(last)).await.unwrap();
+        }
+        worker.subscribe("queue/busy", None).await.unwrap();
+        let sending = tokio::spawn(async move {
+            let mut message = numbered("queue/busy", 0);
+            message.payload = vec![7; 100_000].into();
+            while publisher.send(&message).await.is_ok() {}
+        });
+        let working = tokio::spawn(async move {
+            while let Ok(Some(received)) = worker.receive().await {
+                let _ = worker.ack(received.position);
+            }
+        });
+        let mark = || {
+            let consumers = Spool::open(&dir).unwrap().consumers().unwrap();
+            let left = consumers.iter().find(|one| one.name.ends_with("left"));
+            left.map_or(0, |left| left.committed)
+        };
+        let before = mark();
+        until("the queue was moved", || mark() > before).await;
+        tokio::time::sleep(Duration::from_millis(random.next() % 400)).await;
+        child.kill().unwrap();
+        child.wait().unwrap();
+        soon(sending).await.unwrap();
+        soon(working).await.unwrap();
+    }
+    let (mut child, url) = broker_process(&dir);
+    let connect = micromsg::connect(&url, options(10, AckPolicy::Manual));
+    let worker = soon(connect).await.unwrap();
+    worker.subscribe("queue/left", None).await.unwrap();
+    let mut done = Vec::new();
+    while let Ok(received) = timeout(10 * MOMENT, worker.receive()).await {
+        let received = received.unwrap().unwrap();
+        done.push(number(&received));
+        worker.ack(received.position).unwrap();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let numbers: BTreeSet<u64> = done.iter().copied().collect();
+    assert!(numbers.into_iter().eq(0..40), "{done:?}");
+    let report = Spool::open(&dir).unwrap().verify(&mut |_, _| {}).unwrap();
+    assert!(report.problems.is_empty(), "{report:?}");
 }
