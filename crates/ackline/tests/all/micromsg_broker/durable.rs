@@ -456,9 +456,16 @@ async fn a_worker_that_comes_while_its_queue_is_moved_gets_each_message_once() {
     let mut sent = 0;
     let mut done = 0;
     for round in 0..12_u64 {
-        let last = publish(&publisher, "queue/left", sent..sent + 20).await;
-        sent += 20;
-        soon(publisher.acknowledged(last)).await.unwrap();
+        let numbers = sent..sent + 20;
+        sent = numbers.end;
+        // They come before, while and after the queue is moved.
+        let publishing = async {
+            for number in numbers {
+                let last = publish(&publisher, "queue/left", number..number + 1).await;
+                soon(publisher.acknowledged(last)).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(15)).await;
+            }
+        };
         // More than half the budget: the queue is moved in most rounds.
         let busy = traffic(&broker, "queue/busy", round * 500..(round + 1) * 500);
         let working = async {
@@ -470,7 +477,7 @@ async fn a_worker_that_comes_while_its_queue_is_moved_gets_each_message_once() {
             }
             soon(one.close(Some(LONG))).await.unwrap();
         };
-        tokio::join!(busy, working);
+        tokio::join!(busy, publishing, working);
         until("it has left", || broker.stats().unacknowledged == 0).await;
     }
     let one = worker(&broker, "queue/left", 100).await;
