@@ -39,16 +39,22 @@ pub(crate) struct Protocol {
     pub(crate) endpoint: fn(&str) -> Result<Endpoint, String>,
     /// Refuses a URL that cannot be connected to, where that is wanted, or be listened on; an error is a sentence.
     pub(crate) check: fn(&str, wants_connection: bool) -> Result<(), String>,
-    /// Whether a peer may wait for us before it sends anything.
-    pub(crate) waits: bool,
-    /// Whether several URLs may point to one address.
-    pub(crate) has_names: bool,
+    /// What its peers and its URLs may do.
+    pub(crate) habits: Habits,
     /// A URL as given, with the port that was chosen.
     pub(crate) bound: fn(&str, &BoundListener) -> String,
     /// Accepts its connections and lands their input.
     pub(crate) accept: fn(Site, &Arc<Shared>, &ReceiverOptions) -> Result<Accepting, ReceiverError>,
     /// Connects to a URL, for ever, and lands the input from there; `None` where only listeners receive.
     pub(crate) subscribe: Option<Subscribe>,
+}
+
+/// What the peers and the URLs of a protocol may do.
+pub(crate) struct Habits {
+    /// Whether a peer may wait for us before it sends anything.
+    pub(crate) waits: bool,
+    /// Whether several URLs may point to one address.
+    pub(crate) has_names: bool,
 }
 
 impl Protocol {

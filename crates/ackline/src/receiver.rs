@@ -52,7 +52,7 @@ impl Receiver {
                 url: spec.to_string(),
                 source,
             })?;
-            let listener = listener.speaking_first(served.protocol.waits);
+            let listener = listener.speaking_first(served.protocol.habits.waits);
             let bound = |url: &String| (served.protocol.bound)(url, &listener);
             urls.extend(served.urls.iter().map(bound));
             listeners.push((served, listener));
@@ -308,7 +308,8 @@ fn specs(options: &ReceiverOptions) -> Result<Vec<(Served, ListenSpec)>, Receive
         let (Plain { url, taken }, options) = own(url, options)?;
         let (protocol, endpoint) = protocols::of(&url).map_err(ReceiverError::Usage)?;
         (protocol.check)(&url, false).map_err(ReceiverError::Usage)?;
-        let is_same = |other: &Endpoint| protocol.has_names && *other == endpoint && !is_any(other);
+        let is_same =
+            |other: &Endpoint| protocol.habits.has_names && *other == endpoint && !is_any(other);
         let Some(at) = endpoints.iter().position(is_same) else {
             let urls = vec![url];
             served.push(Served {

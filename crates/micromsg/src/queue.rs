@@ -39,6 +39,8 @@ pub struct Queue<R, T> {
     next: u64,
     /// Bytes of all messages.
     bytes: usize,
+    /// Bytes of those that are out.
+    out_bytes: usize,
 }
 
 /// The messages aside that are still to be looked at, because something has changed.
@@ -133,6 +135,7 @@ impl<R: Clone + Eq, T> Queue<R, T> {
             out: BTreeMap::new(),
             next: 0,
             bytes: 0,
+            out_bytes: 0,
         }
     }
 
@@ -174,6 +177,7 @@ impl<R: Clone + Eq, T> Queue<R, T> {
         let its: Vec<u64> = its.map(|(position, _)| *position).collect();
         for position in its {
             if let Some(out) = self.out.remove(&position) {
+                self.out_bytes = self.out_bytes.saturating_sub(out.message.bytes());
                 let waiting = Waiting {
                     message: out.message,
                     tag: out.tag,
@@ -252,7 +256,7 @@ impl<R: Clone + Eq, T> Queue<R, T> {
         self.fresh = VecDeque::new();
         self.aside = BTreeMap::new();
         self.out = BTreeMap::new();
-        self.bytes = 0;
+        (self.bytes, self.out_bytes) = (0, 0);
         self.next = position;
     }
 
@@ -343,7 +347,9 @@ impl<R: Clone + Eq, T> Queue<R, T> {
 
     fn give(&mut self, at: usize, position: u64, waiting: Waiting<T>) -> Option<Handed<R>> {
         let receiver = self.receivers.get_mut(at)?;
-        receiver.room.take(waiting.message.bytes());
+        let bytes = waiting.message.bytes();
+        receiver.room.take(bytes);
+        self.out_bytes = self.out_bytes.saturating_add(bytes);
         let handed = Handed {
             receiver: receiver.whose.clone(),
             position,
@@ -371,7 +377,9 @@ impl<R: Clone + Eq, T> Queue<R, T> {
         } else {
             None
         }?;
-        self.bytes = self.bytes.saturating_sub(out.message.bytes());
+        let bytes = out.message.bytes();
+        self.bytes = self.bytes.saturating_sub(bytes);
+        self.out_bytes = self.out_bytes.saturating_sub(bytes);
         Some(out.tag)
     }
 
@@ -405,9 +413,19 @@ impl<R: Clone + Eq, T> Queue<R, T> {
         self.bytes
     }
 
+    /// Bytes of the messages that wait for a receiver.
+    pub const fn waiting_bytes(&self) -> usize {
+        self.bytes.saturating_sub(self.out_bytes)
+    }
+
     /// The receivers.
     pub fn receivers(&self) -> impl ExactSizeIterator<Item = &R> {
         self.receivers.iter().map(|one| &one.whose)
+    }
+
+    /// Whether nobody works on it: no receiver is there or has messages.
+    pub fn is_idle(&self) -> bool {
+        self.receivers.is_empty() && self.out.is_empty()
     }
 
     /// Whether messages wait that let no other one pass: as many as may are aside.

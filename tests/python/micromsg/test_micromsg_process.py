@@ -43,7 +43,12 @@ with micromsg.listen("micromsg://127.0.0.1:0", ack_policy="manual") as listener:
 """
 
 WAITING = """
+import signal
+
 from ackline import micromsg
+
+# Whoever runs the tests in the background may ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 with micromsg.listen("micromsg://127.0.0.1:0") as listener:
     near = micromsg.connect(listener.url)

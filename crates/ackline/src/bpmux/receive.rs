@@ -9,7 +9,7 @@ use super::ingest::MessageIngest;
 use super::layout::MessageLayout;
 use super::subscribe::subscribe;
 use crate::landing::{Shared, accept};
-use crate::protocol::{Accepting, Protocol, Site};
+use crate::protocol::{Accepting, Habits, Protocol, Site};
 use crate::{ReceiverError, ReceiverOptions};
 
 /// The entry of this protocol.
@@ -22,8 +22,10 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     listen: || Box::new(super::ListenOptions::default()),
     endpoint: |url| Address::parse(url).map(|address| address.endpoint),
     check: |_, _| Ok(()),
-    waits: true,
-    has_names: false,
+    habits: Habits {
+        waits: true,
+        has_names: false,
+    },
     bound: |_, listener| listener.url().to_owned(),
     accept: accepting,
     subscribe: Some(subscribe),

@@ -9,7 +9,7 @@ use super::ingest::WindowIngest;
 use super::layout::{EventLayout, InvalidLayout};
 use super::within;
 use crate::landing::accept;
-use crate::protocol::Protocol;
+use crate::protocol::{Habits, Protocol};
 
 /// The entry of this protocol.
 pub(crate) const PROTOCOL: Protocol = Protocol {
@@ -21,8 +21,10 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     listen: || Box::new(super::ListenerOptions::default()),
     endpoint: |url| Endpoint::parse(url).map_err(|error| error.to_string()),
     check: |_, _| Ok(()),
-    waits: false,
-    has_names: false,
+    habits: Habits {
+        waits: false,
+        has_names: false,
+    },
     bound: |_, listener| listener.url().to_owned(),
     subscribe: None,
     accept: |site, shared, options| {

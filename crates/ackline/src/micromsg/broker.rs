@@ -8,6 +8,7 @@
 //!
 //! A subscriber that does not keep up is ended, and never holds up others. Publishers to a queue that is full wait.
 
+mod blocks;
 mod durable;
 mod hub;
 mod moving;

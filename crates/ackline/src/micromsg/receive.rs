@@ -10,7 +10,7 @@ use super::ingest::MessageIngest;
 use super::layout::MessageLayout;
 use super::subscribe::subscribe;
 use crate::landing::{Shared, accept};
-use crate::protocol::{Accepting, Protocol, Site};
+use crate::protocol::{Accepting, Habits, Protocol, Site};
 use crate::{ReceiverError, ReceiverOptions};
 
 /// The entry of this protocol.
@@ -23,8 +23,10 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     listen: || Box::new(super::ListenOptions::default()),
     endpoint: |url| Address::parse(url).map(|address| address.endpoint),
     check,
-    waits: false,
-    has_names: false,
+    habits: Habits {
+        waits: false,
+        has_names: false,
+    },
     bound: |_, listener| listener.url().to_owned(),
     accept: accepting,
     subscribe: Some(subscribe),

@@ -12,7 +12,7 @@ use super::ingest::ElementIngest;
 use super::layout::ElementLayout;
 use super::subscribe::subscribe;
 use crate::landing::{Shared, accept};
-use crate::protocol::{Accepting, Protocol, Site};
+use crate::protocol::{Accepting, Habits, Protocol, Site};
 use crate::{ReceiverError, ReceiverOptions};
 
 /// The entry of this protocol.
@@ -25,8 +25,10 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     listen: || Box::new(super::ListenOptions::default()),
     endpoint: |url| Address::parse(url).map(|address| address.endpoint),
     check: |_, _| Ok(()),
-    waits: false,
-    has_names: true,
+    habits: Habits {
+        waits: false,
+        has_names: true,
+    },
     bound,
     accept: accepting,
     subscribe: Some(subscribe),

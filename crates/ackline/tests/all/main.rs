@@ -51,6 +51,8 @@ mod micromsg;
 #[cfg(feature = "spool")]
 mod micromsg_broker;
 #[cfg(feature = "spool")]
+mod micromsg_half_open;
+#[cfg(feature = "spool")]
 mod micromsg_receiver;
 #[cfg(feature = "reactive")]
 mod reactive;

@@ -11,19 +11,17 @@ use ackline_link::End;
 use ackline_link::tls::TlsOptions;
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
-use crate::micromsg_receiver::ByHand;
-
-const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// Time in which something that must not happen would have happened.
 const MOMENT: Duration = Duration::from_millis(100);
 
-async fn soon<T>(what: impl Future<Output = T>) -> T {
+pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
     timeout(LONG, what).await.expect("it happens in time")
 }
 
-fn with(policy: AckPolicy, optional: Option<&str>, window: u64) -> (Offer, Config) {
+pub(crate) fn with(policy: AckPolicy, optional: Option<&str>, window: u64) -> (Offer, Config) {
     let offer = Offer {
         optional_extensions: optional.map(str::to_owned),
         window,
@@ -67,7 +65,7 @@ async fn automatic() -> (Connection, Connection) {
     pair_with(with(AckPolicy::Automatic, None, 10)).await
 }
 
-async fn text(connection: &Connection) -> String {
+pub(crate) async fn text(connection: &Connection) -> String {
     let received = soon(connection.receive()).await.unwrap().unwrap();
     String::from_utf8(received.message.payload.to_bytes().to_vec()).unwrap()
 }
@@ -469,60 +467,6 @@ async fn a_peer_that_ends_its_direction_is_still_heard_and_answered() {
     let mut rest = Vec::new();
     soon(peer.read_to_end(&mut rest)).await.unwrap();
     assert_eq!(rest, b"");
-}
-
-async fn listener_and_peer_by_hand(policy: AckPolicy) -> (micromsg::Listener, ByHand) {
-    let (offer, link) = with(policy, None, 10);
-    let listening = ListenOptions {
-        offer,
-        link,
-        ..ListenOptions::default()
-    };
-    let listener = soon(micromsg::listen("micromsg://127.0.0.1:0", listening))
-        .await
-        .unwrap();
-    let address = listener.url().trim_start_matches("micromsg://").to_owned();
-    let peer = soon(ByHand::at(&address)).await;
-    (listener, peer)
-}
-
-#[tokio::test]
-async fn messages_before_a_peers_end_are_acknowledged_by_hand_and_by_themselves() {
-    for policy in [AckPolicy::Manual, AckPolicy::Automatic] {
-        let (listener, mut peer) = listener_and_peer_by_hand(policy).await;
-        for text in ["a", "b", "c"] {
-            soon(peer.send("t", text)).await;
-        }
-        peer.stream.shutdown().await.unwrap();
-        let right = soon(listener.accept()).await.unwrap();
-        for expected in ["a", "b", "c"] {
-            assert_eq!(text(&right).await, expected);
-        }
-        assert_eq!(soon(right.receive()).await.unwrap(), None);
-        // The application thinks about it.
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        if policy == AckPolicy::Manual {
-            right.ack(3).unwrap();
-        }
-        while soon(peer.read()).await {}
-        assert_eq!(peer.machine.pending(), 0, "{policy:?}");
-    }
-}
-
-#[tokio::test]
-async fn an_end_that_closes_without_acknowledging_does_not_wait_for_it() {
-    let (listener, mut peer) = listener_and_peer_by_hand(AckPolicy::Manual).await;
-    soon(peer.send("t", "a")).await;
-    peer.stream.shutdown().await.unwrap();
-    let right = soon(listener.accept()).await.unwrap();
-    assert_eq!(text(&right).await, "a");
-    assert_eq!(soon(right.receive()).await.unwrap(), None);
-    let begun = Instant::now();
-    // It is over already.
-    let _ = soon(right.close(Some(LONG))).await;
-    while soon(peer.read()).await {}
-    assert_eq!(peer.machine.pending(), 1);
-    assert!(begun.elapsed() < Duration::from_secs(2));
 }
 
 #[tokio::test]

@@ -21,6 +21,7 @@ use crate::micromsg_receiver::ByHand;
 
 mod durable;
 mod limits;
+mod moving;
 
 const LONG: Duration = Duration::from_secs(60);
 /// Time in which something that must not happen would have happened.

@@ -189,10 +189,7 @@ impl<C: Connection> Driver<'_, C> {
             return *io;
         }
         let returns_at = self.reading.returns_at.take();
-        if returns_at.is_some_and(|due| due <= now) && self.is_unused(&state.connection, retained) {
-            account.settle(retained);
-            transport.flowing = false;
-        }
+        transport.flowing &= !self.return_unused(&state.connection, retained, (returns_at, now));
         let at_least = match self.reading.need {
             Need::Input { at_least } if !transport.eof => at_least,
             _ if self.reading.is_held_back => {
@@ -227,13 +224,37 @@ impl<C: Connection> Driver<'_, C> {
             return Io::Write;
         }
         let capacity = self.admitted(&state.connection, held, at_least, transport);
-        if self.is_unused(&state.connection, retained) {
-            let due = returns_at.filter(|due| *due > now);
-            self.reading.returns_at = due.or(Some(now + UNUSED_AFTER));
-        }
+        self.reading.returns_at = self.return_at(&state.connection, retained, (returns_at, now));
         state.stats.paused = capacity.is_none();
         self.set_reading(&mut state.connection, now, capacity.is_some());
         capacity.map_or(Io::Write, Io::Read)
+    }
+
+    /// Returns granted bytes that nothing has needed until now; whether it did.
+    fn return_unused(
+        &self,
+        connection: &C,
+        retained: usize,
+        (returns_at, now): (Option<Instant>, Instant),
+    ) -> bool {
+        let is_due = returns_at.is_some_and(|due| due <= now);
+        let returns = is_due && self.is_unused(connection, retained);
+        if returns {
+            self.link.shared.account.settle(retained);
+        }
+        returns
+    }
+
+    /// When granted bytes are returned that nothing needs; `returns_at`: the time that held so far.
+    fn return_at(
+        &self,
+        connection: &C,
+        retained: usize,
+        (returns_at, now): (Option<Instant>, Instant),
+    ) -> Option<Instant> {
+        let due = returns_at.filter(|due| *due > now);
+        let is_unused = self.is_unused(connection, retained);
+        is_unused.then(|| due.unwrap_or(now + UNUSED_AFTER))
     }
 
     /// Whether bytes were granted that nothing needs now: the peer may be done.

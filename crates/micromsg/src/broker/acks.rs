@@ -41,9 +41,48 @@ impl Acks {
     }
 }
 
+/// Positions to acknowledge, by publisher.
+#[derive(Debug)]
+pub struct Finished<P>(Vec<(P, Vec<u64>)>);
+
+impl<P> Default for Finished<P> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<P: PartialEq> Finished<P> {
+    /// Adds positions of a publisher.
+    pub fn add(&mut self, publisher: P, positions: impl IntoIterator<Item = u64>) {
+        match self.0.last_mut() {
+            Some((last, all)) if *last == publisher => all.extend(positions),
+            _ => self.0.push((publisher, positions.into_iter().collect())),
+        }
+    }
+
+    /// Acknowledges them.
+    pub fn tell(self, acknowledge: impl Fn(&P, Vec<u64>)) {
+        for (publisher, positions) in self.0 {
+            acknowledge(&publisher, positions);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn positions_in_a_row_of_one_publisher_are_told_together() {
+        let mut finished = Finished::default();
+        for (publisher, positions) in [('a', 1..3), ('a', 3..4), ('b', 1..2), ('a', 4..5)] {
+            finished.add(publisher, positions);
+        }
+        let told = std::cell::RefCell::new(Vec::new());
+        finished.tell(|publisher, positions| told.borrow_mut().push((*publisher, positions)));
+        let expected = [('a', vec![1, 2, 3]), ('b', vec![1]), ('a', vec![4])];
+        assert_eq!(told.into_inner(), expected);
+    }
 
     #[test]
     fn an_unfinished_message_holds_back_those_behind_it() {

@@ -123,6 +123,9 @@ fn messages_of_a_receiver_that_has_unsubscribed_stay_its_own_until_it_leaves() {
     assert_eq!(hand_all(&mut queue), [(2, 4), (2, 5)]);
     assert_eq!(queue.ack(&1, 0), Some(0));
     assert_eq!((queue.mark(), queue.out()), (1, 5));
+    queue.unsubscribe(&2);
+    assert!(!queue.is_idle(), "they have messages");
+    join(&mut queue, 2, usize::MAX);
     queue.remove(&1);
     assert_eq!(hand_all(&mut queue), [(2, 2)]);
 }
@@ -343,6 +346,9 @@ proptest! {
             prop_assert_eq!((queue.out(), queue.waiting()), (out, model.messages.len() - out));
             let bytes: usize = model.messages.values().map(|(group, ..)| message(*group).bytes()).sum();
             prop_assert_eq!(queue.bytes(), bytes);
+            let waiting = model.messages.values().filter(|(_, at, _)| at.is_none());
+            let bytes: usize = waiting.map(|(group, ..)| message(*group).bytes()).sum();
+            prop_assert_eq!(queue.waiting_bytes(), bytes);
         }
         // With one receiver that takes everything, the rest goes out in order.
         for who in 0..4 {

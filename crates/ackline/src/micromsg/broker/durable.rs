@@ -11,22 +11,19 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ackline_core::OpenError;
-use ackline_micromsg::broker;
+use ackline_micromsg::broker::{self, Cursor, Finished, Kept, Refusal};
 use ackline_micromsg::session::Routed;
-use ackline_micromsg::stored::put_length;
 use ackline_spool::{
-    Access, Block, Handed, Lease, Origin, Promise, Settle, Spool, SpoolError, Writer, WriterOptions,
+    Access, Handed, Lease, Promise, Settle, Spool, SpoolError, Writer, WriterOptions,
 };
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::super::layout::NAME;
-use super::hub::{Hub, Refusal};
-use super::moving::Kept;
+use super::blocks::{Source, block};
+use super::hub::Hub;
 use super::peer::Peer;
-use super::queue_cell::{Finished, QueueCell, QueueState};
+use super::queue_cell::{QueueCell, QueueState};
 use super::read_back;
-use crate::pieces::Pieces;
 
 /// The spool of a broker's queues.
 pub(super) struct Durable {
@@ -44,12 +41,8 @@ pub(super) struct Durable {
 pub(super) struct Stored {
     /// `None` once the broker has ended.
     lease: Option<Arc<Lease>>,
-    /// All messages of the queue below this position were read, or were acknowledged.
-    read_to: u64,
-    /// The end of the last block that has become durable.
-    settled_to: u64,
-    /// Durable messages from `read_to` on are not in memory.
-    pub(super) is_behind: bool,
+    /// How far it was read.
+    pub(super) cursor: Cursor,
     /// Blocks that are not durable, by token.
     pending: BTreeMap<u64, Pending>,
     next_token: u64,
@@ -66,6 +59,8 @@ pub(super) struct Stored {
 /// A block on its way to the disk.
 struct Pending {
     first: u64,
+    /// The bytes of the block.
+    bytes: u64,
     publisher: Peer,
     /// Its messages, with their positions on the publisher's connection.
     messages: Vec<(Arc<Routed>, u64)>,
@@ -75,9 +70,7 @@ impl Stored {
     fn new(lease: Lease, mark: u64, durable: u64) -> Self {
         Self {
             lease: Some(Arc::new(lease)),
-            read_to: mark,
-            settled_to: mark,
-            is_behind: mark < durable,
+            cursor: Cursor::new(mark, durable),
             pending: BTreeMap::new(),
             next_token: 0,
             is_dirty: false,
@@ -95,24 +88,6 @@ impl Stored {
     /// Whether all of its blocks are durable.
     pub(super) fn is_settled(&self) -> bool {
         self.pending.is_empty()
-    }
-
-    /// Its messages were moved to this position, and end before `end`.
-    pub(super) fn moved(&mut self, first: u64, end: u64) {
-        self.read_to = first;
-        self.settled_to = end;
-        self.is_behind = true;
-        self.is_dirty = true;
-    }
-
-    pub(super) const fn read_to(&self) -> u64 {
-        self.read_to
-    }
-
-    /// Messages from this position on are no longer in memory.
-    pub(super) const fn unread(&mut self, from: u64) {
-        self.read_to = from;
-        self.is_behind = true;
     }
 }
 
@@ -216,14 +191,18 @@ impl Durable {
         {
             let token = stored.next_token;
             stored.next_token += 1;
+            let block = block(queue, &Source::Publisher(publisher), messages);
+            let bytes = block.stored_bytes() as u64;
+            self.kept.add(bytes);
             blocks.push(Handed {
-                block: block(queue, &Source::Publisher(publisher), messages),
+                block,
                 settle: Arc::clone(&settle),
                 token,
                 promise: Promise::Durable,
             });
             let pending = Pending {
                 first: 0,
+                bytes,
                 publisher: publisher.clone(),
                 messages: messages.to_vec(),
             };
@@ -231,7 +210,6 @@ impl Durable {
         }
         // The writer may tell of a failure at once.
         drop(state);
-        self.kept.add(&blocks);
         self.writer.append_all(blocks);
         Ok(true)
     }
@@ -249,7 +227,8 @@ impl Durable {
 
     /// Reads messages that receivers have room for, and writes the marks; until the broker is gone.
     pub(super) async fn keep(hub: Weak<Hub>) {
-        let (mut marked, mut looked) = (Instant::now(), Instant::now());
+        let mut marked = Instant::now();
+        let mut looked: Option<Instant> = None;
         let mut said = None;
         loop {
             let Some(strong) = hub.upgrade() else {
@@ -258,12 +237,13 @@ impl Durable {
             let Some(durable) = &strong.durable else {
                 return;
             };
-            for queue in strong.all_queues() {
-                durable.catch_up(&strong, &queue).await;
-            }
-            if looked.elapsed() >= LOOK_EVERY {
+            if looked.is_none_or(|at| at.elapsed() >= LOOK_EVERY) {
                 durable.make_way(&strong, &mut said).await;
-                looked = Instant::now();
+                looked = Some(Instant::now());
+            }
+            let mut has_more = false;
+            for queue in strong.all_queues() {
+                has_more |= durable.catch_up(&strong, &queue).await;
             }
             if marked.elapsed() >= MARK_EVERY {
                 durable.write_marks(&strong, false).await;
@@ -273,7 +253,9 @@ impl Durable {
                 let state = queue.lock();
                 state.stored.as_ref().is_some_and(|stored| stored.is_dirty)
             });
-            let wait = if is_dirty || durable.kept.is_waited() {
+            let wait = if has_more {
+                Duration::ZERO
+            } else if is_dirty || durable.kept.is_waited() {
                 MARK_EVERY
             } else {
                 IDLE_MARK_EVERY
@@ -282,24 +264,24 @@ impl Durable {
         }
     }
 
-    /// Reads the next messages of a queue, if they are wanted.
-    async fn catch_up(&self, hub: &Arc<Hub>, queue: &Arc<QueueCell>) {
-        loop {
-            let Some((from, room)) = wanted(hub, queue) else {
-                return;
-            };
-            let (spool, name) = (Arc::clone(&self.spool), Arc::clone(&queue.name));
-            let read =
-                tokio::task::spawn_blocking(move || read_back::read(&spool, &name, from, room));
-            match read.await {
-                Ok(Ok(read)) => took(hub, queue, from, read),
-                Ok(Err(error)) => {
-                    tracing::error!(code = "micromsg.queue_unread", queue = &*queue.name, from, %error,
-                        "messages of a queue cannot be read");
-                    return;
-                }
-                Err(_) => return,
+    /// Reads the next messages of a queue, if they are wanted. Returns whether there may be more.
+    async fn catch_up(&self, hub: &Arc<Hub>, queue: &Arc<QueueCell>) -> bool {
+        let Some((from, room)) = wanted(hub, queue) else {
+            return false;
+        };
+        let (spool, name) = (Arc::clone(&self.spool), Arc::clone(&queue.name));
+        let read = tokio::task::spawn_blocking(move || read_back::read(&spool, &name, from, room));
+        match read.await {
+            Ok(Ok(read)) => {
+                took(hub, queue, from, read);
+                true
             }
+            Ok(Err(error)) => {
+                tracing::error!(code = "micromsg.queue_unread", queue = &*queue.name, from, %error,
+                    "messages of a queue cannot be read");
+                false
+            }
+            Err(_) => false,
         }
     }
 
@@ -358,13 +340,13 @@ fn wanted(hub: &Hub, queue: &QueueCell) -> Option<(u64, usize)> {
     let state = queue.lock();
     let stored = state.stored.as_ref()?;
     let most = hub.limits.subscriber_bytes;
-    let is_wanted = stored.is_behind
+    let is_wanted = stored.cursor.is_behind()
         && !stored.is_moving
         && state.queue.receivers().len() > 0
         && !hub.is_closing();
-    let room = most.saturating_sub(state.queue.bytes());
+    let room = most.saturating_sub(state.queue.waiting_bytes());
     let has_room = room > most / 2 && !hub.held.is_half_full();
-    (is_wanted && has_room).then_some((stored.read_to, room))
+    (is_wanted && has_room).then_some((stored.cursor.read_to(), room))
 }
 
 /// Takes messages that were read from the spool.
@@ -375,15 +357,17 @@ fn took(hub: &Hub, queue: &Arc<QueueCell>, from: u64, read: read_back::Read) {
         stored,
         ..
     } = &mut *state;
-    let Some(stored) = stored.as_mut().filter(|stored| stored.read_to == from) else {
+    let Some(stored) = stored
+        .as_mut()
+        .filter(|stored| stored.cursor.read_to() == from)
+    else {
         return;
     };
     for (position, message) in read.messages {
         waiting.push(position, hub.held.counted(message), None);
     }
-    stored.read_to = read.to;
+    stored.cursor.took(read.to, read.is_all);
     waiting.advance(read.to);
-    stored.is_behind = !read.is_all || stored.settled_to > read.to;
     queue.hand_out(hub, &mut state);
 }
 
@@ -396,81 +380,13 @@ fn moved(queue: &QueueCell, durable: u64, at_close: bool) -> Option<(Arc<Lease>,
     if !is_due {
         return None;
     }
-    if !stored.is_behind && stored.pending.is_empty() {
-        stored.read_to = stored.read_to.max(durable);
+    if stored.pending.is_empty() && stored.cursor.advance(durable) {
         queue.advance(durable);
     }
     stored.is_dirty = false;
     let mark = queue.mark();
     let lease = stored.lease.clone()?;
     (mark != stored.written.0).then_some((lease, mark))
-}
-
-/// Where the messages of a block come from.
-pub(super) enum Source<'a> {
-    Publisher(&'a Peer),
-    /// This queue's place in the spool.
-    Copy,
-}
-
-/// A block of messages to a queue, each with its position.
-pub(super) fn block(
-    queue: &QueueCell,
-    source: &Source<'_>,
-    messages: &[(Arc<Routed>, u64)],
-) -> Block {
-    let (mut body, mut length) = (Pieces::default(), Vec::new());
-    let mut put = |body: &mut Pieces, bytes: usize| {
-        length.clear();
-        put_length(&mut length, bytes);
-        body.copy(&length);
-    };
-    for (message, _) in messages {
-        put(&mut body, message.properties.len());
-        body.copy(message.properties.as_bytes());
-        put(&mut body, message.payload.len());
-        body.put(&message.payload);
-    }
-    let (body, inflated_bytes) = body.finish();
-    let first = messages.first();
-    let dotnet_type = first.and_then(|(message, _)| message.dotnet_type.clone());
-    let own = dotnet_type.map(|name| (read_back::DOTNET_TYPE.into(), name));
-    let (name, attributes, repeats) = match source {
-        Source::Publisher(publisher) => {
-            let info = &publisher.info;
-            (Arc::clone(&info.name), &*info.attributes, None)
-        }
-        Source::Copy => (COPY.into(), &[][..], Some(all_ones(messages.len()))),
-    };
-    Block {
-        origin: Origin {
-            protocol: super::super::SCHEME.into(),
-            peer: Arc::clone(&name),
-            link: name,
-            stream: Some(Arc::clone(&queue.name)),
-        },
-        layout: NAME,
-        codec: "none",
-        first_sequence: first.map_or(0, |(_, position)| {
-            i64::try_from(*position).unwrap_or(i64::MAX)
-        }),
-        // A batch of a connection is small.
-        count: u32::try_from(messages.len()).unwrap_or(u32::MAX),
-        windows: 1,
-        inflated_bytes,
-        repeats,
-        attributes: own.into_iter().chain(attributes.iter().cloned()).collect(),
-        body,
-    }
-}
-
-/// A bitmap that marks so many messages as repeated.
-fn all_ones(count: usize) -> Vec<u8> {
-    let mut bits = vec![u8::MAX; count / 8];
-    if !count.is_multiple_of(8) {
-        bits.push((1 << (count % 8)) - 1);
-    }
-    bits
 }
 
 /// The settling of a queue's blocks: one call for each commit, so its messages keep their order.
@@ -508,34 +424,34 @@ impl Settle for QueueSettle {
             .filter_map(|token| stored.pending.remove(token))
             .collect();
         settled.sort_by_key(|pending| pending.first);
+        if let Some(durable) = &hub.durable {
+            durable
+                .kept
+                .settled(settled.iter().map(|one| one.bytes).sum());
+        }
         for Pending {
             first,
+            bytes: _,
             publisher,
             messages,
         } in settled
         {
             let end = first + messages.len() as u64;
-            stored.settled_to = stored.settled_to.max(end);
             finished.add(publisher, messages.iter().map(|(_, position)| *position));
             let is_wanted = waiting.receivers().len() > 0
-                && waiting.bytes() <= hub.limits.subscriber_bytes
+                && waiting.waiting_bytes() <= hub.limits.subscriber_bytes
                 && !hub.held.is_half_full();
-            if first < stored.read_to {
-                continue;
-            }
-            if stored.is_behind || !is_wanted {
-                stored.is_behind = true;
+            if !stored.cursor.settled((first, end), is_wanted) {
                 continue;
             }
             for (position, (message, _)) in (first..).zip(messages) {
                 waiting.push(position, message, None);
             }
-            stored.read_to = end;
         }
-        let is_behind = stored.is_behind;
+        let is_behind = stored.cursor.is_behind();
         queue.hand_out(&hub, &mut state);
         drop(state);
-        finished.tell();
+        finished.tell(|publisher, positions| publisher.finish(positions));
         if is_behind {
             hub.wake_keeper();
         }
@@ -590,8 +506,6 @@ pub(super) fn unopened(dir: &Path, error: &SpoolError) -> OpenError {
 
 /// The name of this reader in its leases.
 const HOLDER: &str = "a broker of MicroMsg2";
-/// The peer of messages that were moved.
-const COPY: &str = "a queue that was moved";
 /// Time for an earlier reader to leave.
 const LEASE_WAIT: Duration = Duration::from_secs(2);
 /// Time between two marks of a queue whose messages are acknowledged.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGua
 
 use ackline_core::locked;
 use ackline_link::{Link, PeerInfo, Refused};
-use ackline_micromsg::broker::{FanOut, Held, QueueNames};
+use ackline_micromsg::broker::{FanOut, Held, QueueNames, Refusal, SubscriptionLimits};
 use ackline_micromsg::session::Session;
 use ackline_micromsg::subscriptions::Subscriptions;
 use tokio::sync::Notify;
@@ -38,9 +38,7 @@ pub(super) struct Hub {
 /// The limits of a broker, as its options say.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    pub(super) subscriptions: usize,
-    pub(super) subscription_bytes: usize,
-    pub(super) filter_conditions: usize,
+    pub(super) subscriptions: SubscriptionLimits,
     pub(super) subscriber_bytes: usize,
     pub(super) queues: usize,
     pub(super) aside: usize,
@@ -71,20 +69,6 @@ impl Counts {
     }
 }
 
-/// The reason why a connection is ended: the code of its log line, and the text of its ERROR frame.
-#[derive(Debug)]
-pub(super) struct Refusal {
-    pub(super) code: &'static str,
-    pub(super) text: String,
-}
-
-impl Refusal {
-    pub(super) fn new(code: &'static str, text: impl Into<String>) -> Self {
-        let text = text.into();
-        Self { code, text }
-    }
-}
-
 impl Hub {
     pub(super) fn new(
         options: &BrokerOptions,
@@ -94,9 +78,11 @@ impl Hub {
         let freed = Arc::<Notify>::default();
         Self {
             limits: Limits {
-                subscriptions: options.max_subscriptions,
-                subscription_bytes: options.max_subscription_bytes,
-                filter_conditions: options.max_filter_conditions,
+                subscriptions: SubscriptionLimits {
+                    count: options.max_subscriptions,
+                    bytes: options.max_subscription_bytes,
+                    conditions: options.max_filter_conditions,
+                },
                 subscriber_bytes: options.max_subscriber_bytes,
                 queues: options.max_queues,
                 aside: options.max_aside,

@@ -4,89 +4,26 @@
 //! The copies are durable before the queue's mark passes the originals. A kill between the two hands the messages out
 //! twice, and loses none. Meanwhile nothing else is written for queues, so that the copies stay in order and find room.
 
-use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ackline_micromsg::queue::Queue;
+use ackline_micromsg::broker::{Kept, Unfinished};
 use ackline_micromsg::session::Routed;
 use ackline_spool::{Handed, Promise, Settle, SpoolError, WriterState, WriterStats};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
-use super::durable::{Durable, Source, Stored, block};
+use super::blocks::{Source, block};
+use super::durable::{Durable, Stored};
 use super::hub::Hub;
 use super::queue_cell::{QueueCell, QueueState};
 use super::read_back;
 
-/// A queue that is moved: its messages that are not acknowledged.
+/// A queue that is moved.
 struct Plan {
     queue: Arc<QueueCell>,
-    /// The first of them.
-    from: u64,
-    /// They end here.
-    to: u64,
-    /// From here on, all of them.
-    all_from: u64,
-    /// Before it, these.
-    some: HashSet<u64>,
-}
-
-impl Plan {
-    fn has(&self, position: u64) -> bool {
-        position < self.to && (position >= self.all_from || self.some.contains(&position))
-    }
-}
-
-/// What the queues keep of the spool.
-#[derive(Debug)]
-pub(super) struct Kept {
-    /// Bytes from the lowest mark on, at the last look; 0 if they are few.
-    measured: AtomicU64,
-    /// Bytes that were written since, at least.
-    since: AtomicU64,
-    /// Above it publishers wait.
-    most: u64,
-    /// Somebody was told to wait.
-    is_waited: AtomicBool,
-}
-
-impl Kept {
-    pub(super) const fn new(budget: u64) -> Self {
-        Self {
-            measured: AtomicU64::new(0),
-            since: AtomicU64::new(0),
-            most: budget - budget / SPARE_PART,
-            is_waited: AtomicBool::new(false),
-        }
-    }
-
-    pub(super) fn add(&self, blocks: &[Handed]) {
-        let bytes = blocks.iter().map(|one| one.block.stored_bytes() as u64);
-        self.since.fetch_add(bytes.sum(), Ordering::SeqCst);
-    }
-
-    /// Whether publishers wait now.
-    pub(super) fn is_tight(&self) -> bool {
-        let measured = self.measured.load(Ordering::SeqCst);
-        let is_tight = measured.saturating_add(self.since.load(Ordering::SeqCst)) > self.most;
-        if is_tight {
-            // A publisher looks again behind this, before it waits.
-            self.is_waited.store(true, Ordering::SeqCst);
-        }
-        is_tight
-    }
-
-    /// Whether publishers may wait for the next look.
-    pub(super) fn is_waited(&self) -> bool {
-        self.is_waited.load(Ordering::SeqCst)
-    }
-
-    /// Whether those that wait are to look again.
-    fn frees(&self) -> bool {
-        !self.is_tight() && self.is_waited.swap(false, Ordering::SeqCst)
-    }
+    left: Unfinished,
 }
 
 /// The queue with the lowest mark.
@@ -130,41 +67,27 @@ impl Durable {
     /// the most, if nobody works on it and it is small.
     pub(super) async fn make_way(&self, hub: &Arc<Hub>, said: &mut Option<Instant>) {
         let stats = self.writer.stats();
-        // Before the measurement: what comes meanwhile counts twice.
-        self.kept.since.store(0, Ordering::SeqCst);
+        let unsettled = self.kept.begin();
         let lowest = self.lowest(hub, &stats).await;
-        let kept = lowest.as_ref().map_or(0, |lowest| lowest.bytes);
-        self.kept.measured.store(kept, Ordering::SeqCst);
-        if self.kept.frees() {
+        let bytes = lowest.as_ref().map_or(0, |lowest| lowest.bytes) + unsettled;
+        if self.kept.measured(bytes) {
             hub.freed.notify_waiters();
         }
-        if self.kept.is_tight()
-            && let Some(lowest) = &lowest
-            && said.is_none_or(|at| at.elapsed() >= SAY_AGAIN)
-        {
-            *said = Some(Instant::now());
-            let (queue, budget) = (&*lowest.queue.name, stats.budget);
-            tracing::warn!(
-                code = "micromsg.queues_full",
-                queue,
-                mark = lowest.mark,
-                kept,
-                budget,
-                option = "--budget",
-                "publishers to all queues wait: this queue keeps the most of the spool; its workers must acknowledge its messages"
-            );
-        }
-        let is_far = |lowest: &Lowest| lowest.bytes > stats.budget / PINNED_PART;
-        let Some(lowest) = lowest.filter(is_far) else {
+        let Some(lowest) = lowest else {
             return;
         };
-        if stats.state != WriterState::Ok || hub.is_closing() {
+        if self.kept.is_tight() && said.is_none_or(|at| at.elapsed() >= SAY_AGAIN) {
+            *said = Some(Instant::now());
+            self.say_tight(&lowest);
+        }
+        let can_move = stats.state == WriterState::Ok && !hub.is_closing();
+        if !can_move || !self.kept.is_far(lowest.bytes) {
             return;
         }
         let Some(plan) = self.plan(hub, lowest, stats.durable).await else {
             return;
         };
-        let most = stats.budget / MOVED_PART;
+        let most = self.kept.most_moved();
         let moved = match self.bytes(&plan, most).await {
             Ok(Some(_)) => self.copy(&plan).await,
             Ok(None) => Err(format!(
@@ -172,8 +95,36 @@ impl Durable {
             )),
             Err(error) => Err(error),
         };
+        let first = moved
+            .as_ref()
+            .ok()
+            .copied()
+            .filter(|first| *first < u64::MAX);
         self.end(hub, &plan, moved);
         self.write_marks(hub, false).await;
+        if let Some(to) = first {
+            let (queue, from) = (&*plan.queue.name, plan.left.from);
+            tracing::info!(
+                code = "micromsg.queue_moved",
+                queue,
+                from,
+                to,
+                "a queue that nobody works on was moved to the end of the spool"
+            );
+        }
+    }
+
+    fn say_tight(&self, lowest: &Lowest) {
+        let (queue, mark, kept) = (&*lowest.queue.name, lowest.mark, lowest.bytes);
+        tracing::warn!(
+            code = "micromsg.queues_full",
+            queue,
+            mark,
+            kept,
+            budget = self.kept.budget(),
+            option = "--budget",
+            "publishers to all queues wait: this queue keeps the most of the spool; its workers must acknowledge its messages"
+        );
     }
 
     /// The queue with the lowest mark; `None`: its mark is near the end.
@@ -182,16 +133,17 @@ impl Durable {
         let marks = hub.all_queues().into_iter();
         let marks = marks.filter_map(|queue| Some((mark(&queue)?, queue)));
         let (mark, queue) = marks.min_by_key(|(mark, _)| *mark)?;
-        let kept = stats.durable.saturating_sub(stats.first_kept).max(1);
         let behind = stats.durable.saturating_sub(mark);
-        // About, as if all messages were of one size.
-        let bytes = u128::from(stats.bytes) * u128::from(behind) / u128::from(kept);
-        if bytes <= u128::from(stats.budget / FEW_PART) {
+        let all = stats.durable.saturating_sub(stats.first_kept);
+        let about = Kept::estimate(stats.bytes, behind, all);
+        if self.kept.are_few(about) {
             return None;
         }
         let spool = Arc::clone(&self.spool);
         let lag = tokio::task::spawn_blocking(move || spool.lag(mark)).await;
-        let bytes = lag.ok()?.ok()?.bytes;
+        let measured = lag.ok().and_then(Result::ok);
+        // Segments may be removed while it is measured.
+        let bytes = measured.map_or(about, |lag| lag.bytes);
         Some(Lowest { queue, mark, bytes })
     }
 
@@ -204,7 +156,7 @@ impl Durable {
     ) -> Option<Plan> {
         {
             let mut state = queue.lock();
-            let (first, is_idle) = (state.queue.mark(), is_idle(&state.queue));
+            let (first, is_idle) = (state.queue.mark(), state.queue.is_idle());
             let stored = state.stored.as_mut()?;
             // The mark in its file may be an old one.
             stored.is_dirty = true;
@@ -239,7 +191,7 @@ impl Durable {
             ..
         } = &mut *state;
         let stored = stored.as_mut()?;
-        if !is_idle(waiting) || !stored.is_settled() {
+        if !waiting.is_idle() || !stored.is_settled() {
             return None;
         }
         // All of its blocks are durable.
@@ -247,19 +199,21 @@ impl Durable {
         stored.is_moving = true;
         Some(Plan {
             queue: Arc::clone(queue),
-            from: waiting.mark(),
-            to,
-            all_from: stored.read_to(),
-            some: waiting.waiting_positions().collect(),
+            left: Unfinished {
+                from: waiting.mark(),
+                to,
+                all_from: stored.cursor.read_to(),
+                some: waiting.waiting_positions().collect(),
+            },
         })
     }
 
     /// The bytes of its messages; `None`: more than so many.
     async fn bytes(&self, plan: &Plan, most: u64) -> Result<Option<u64>, String> {
-        let (mut from, mut bytes) = (plan.from, 0);
-        while from < plan.to {
+        let (mut from, mut bytes) = (plan.left.from, 0);
+        while from < plan.left.to {
             let read = self.read(plan, from).await?;
-            let own = read.messages.iter().filter(|(at, _)| plan.has(*at));
+            let own = read.messages.iter().filter(|(at, _)| plan.left.has(*at));
             bytes += own.map(|(_, one)| one.bytes() as u64).sum::<u64>();
             if bytes > most {
                 return Ok(None);
@@ -289,11 +243,14 @@ impl Durable {
             first: AtomicU64::new(u64::MAX),
             told,
         });
-        let (mut from, mut token) = (plan.from, 0);
-        while from < plan.to {
+        let (mut from, mut token) = (plan.left.from, 0);
+        while from < plan.left.to {
             let read = self.read(plan, from).await?;
             from = read.to;
-            let own = read.messages.into_iter().filter(|(at, _)| plan.has(*at));
+            let own = read
+                .messages
+                .into_iter()
+                .filter(|(at, _)| plan.left.has(*at));
             let own: Vec<(Arc<Routed>, u64)> = own.map(|(at, one)| (Arc::new(one), at)).collect();
             let alike = own.chunk_by(|(one, _), (next, _)| one.dotnet_type == next.dotnet_type);
             let blocks: Vec<_> = alike
@@ -332,7 +289,7 @@ impl Durable {
 
     /// The queue goes on: at the copies, if all of them are durable.
     fn end(&self, hub: &Arc<Hub>, plan: &Plan, moved: Result<u64, String>) {
-        let durable = self.spool.durable().unwrap_or(plan.to);
+        let durable = self.spool.durable().unwrap_or(plan.left.to);
         let mut state = plan.queue.lock();
         let QueueState { queue, stored, .. } = &mut *state;
         if let Some(stored) = stored {
@@ -342,20 +299,13 @@ impl Durable {
                 Ok(u64::MAX) => {}
                 Ok(first) => {
                     queue.restart(first);
-                    stored.moved(first, durable);
-                    let (queue, from) = (&*plan.queue.name, plan.from);
-                    tracing::info!(
-                        code = "micromsg.queue_moved",
-                        queue,
-                        from,
-                        to = first,
-                        "a queue that nobody works on was moved to the end of the spool"
-                    );
+                    stored.cursor.restart(first, durable);
+                    stored.is_dirty = true;
                 }
                 Err(why) => {
                     // Not again before the spool has changed by as much.
-                    stored.stays_until = durable.saturating_add((durable - plan.from) / 4);
-                    let (queue, from) = (&*plan.queue.name, plan.from);
+                    stored.stays_until = durable.saturating_add((durable - plan.left.from) / 4);
+                    let (queue, from) = (&*plan.queue.name, plan.left.from);
                     tracing::warn!(
                         code = "micromsg.queue_stays",
                         queue,
@@ -374,20 +324,6 @@ impl Durable {
     }
 }
 
-/// Whether nobody works on a queue.
-fn is_idle<R: Clone + Eq, T>(queue: &Queue<R, T>) -> bool {
-    queue.receivers().len() == 0 && queue.out() == 0
-}
-
-/// Part of the budget that a queue may keep before it is moved.
-const PINNED_PART: u64 = 2;
-/// Part of the budget that is few: it is not measured.
-const FEW_PART: u64 = 8;
-/// Part of the budget that is left for moving, and for the part of a segment that is kept before the lowest mark: publishers
-/// wait before they fill it.
-const SPARE_PART: u64 = 4;
-/// Part of the budget that the messages of a queue that is moved may take.
-const MOVED_PART: u64 = 16;
 /// Bytes of messages that are copied at once.
 const PIECE_BYTES: usize = 1 << 20;
 /// Time between two log lines about publishers that wait.

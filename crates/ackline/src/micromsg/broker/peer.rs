@@ -1,7 +1,6 @@
 //! One connection of a broker, as others see it: a subscriber that messages are delivered to, and a publisher that is
 //! acknowledged.
 
-use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,7 +9,7 @@ use std::time::Duration;
 
 use ackline_core::locked;
 use ackline_link::{Link, PeerInfo};
-use ackline_micromsg::broker::Acks;
+use ackline_micromsg::broker::{Acks, HandedOut};
 use ackline_micromsg::queue::Room;
 use ackline_micromsg::session::{Routed, Session};
 
@@ -30,20 +29,12 @@ pub(super) struct Inner {
     /// Bytes that wait to be sent to it.
     waiting: AtomicUsize,
     /// Messages of queues that it has and has not acknowledged.
-    handed: Mutex<VecDeque<HandedOut>>,
+    handed: Mutex<HandedOut<Arc<QueueCell>>>,
+    /// Their bytes.
+    handed_bytes: AtomicUsize,
     /// Messages that it has published.
     published: Mutex<Acks>,
     is_refused: AtomicBool,
-}
-
-/// A message of a queue at its receiver.
-#[derive(Debug)]
-pub(super) struct HandedOut {
-    /// Its position on the connection.
-    position: u64,
-    pub(super) queue: Arc<QueueCell>,
-    /// Its position in the queue.
-    pub(super) at: u64,
 }
 
 impl Peer {
@@ -55,6 +46,7 @@ impl Peer {
             room: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             handed: Mutex::default(),
+            handed_bytes: AtomicUsize::new(0),
             published: Mutex::default(),
             is_refused: AtomicBool::new(false),
         }))
@@ -77,17 +69,14 @@ impl Inner {
             let mut position = session.next_position();
             let mut handed = locked(&self.handed);
             let mut noted = messages.into_iter().map(|(at, message)| {
-                handed.push_back(HandedOut {
-                    position,
-                    queue: Arc::clone(queue),
-                    at,
-                });
+                handed.add(position, (Arc::clone(queue), at), message.bytes());
                 position += 1;
                 message
             });
             // The messages of one that is over, which takes none, go back when it leaves.
             let _ = session.deliver(noted.by_ref());
             noted.for_each(drop);
+            self.handed_bytes.store(handed.bytes(), Ordering::Relaxed);
             drop(handed);
             self.note(session);
         });
@@ -102,34 +91,31 @@ impl Inner {
         waiting
     }
 
-    /// Its room for messages of queues, where so many bytes may wait.
+    /// Its room for messages of queues, where so many bytes may wait for it, and may be unacknowledged.
     pub(super) fn room(&self, most_bytes: usize) -> Room {
+        let waiting = self.waiting.load(Ordering::Relaxed);
+        let handed = self.handed_bytes.load(Ordering::Relaxed);
         Room {
             messages: self.room.load(Ordering::Relaxed),
-            bytes: most_bytes.saturating_sub(self.waiting.load(Ordering::Relaxed)),
+            bytes: most_bytes.saturating_sub(waiting.max(handed)),
         }
     }
 
-    /// Takes its acknowledgements: the messages of queues that it has acknowledged since.
-    pub(super) fn take_acknowledged(&self) -> Vec<HandedOut> {
+    /// Takes its acknowledgements: by queue, the positions that it has acknowledged since.
+    pub(super) fn take_acknowledged(&self) -> Vec<(Arc<QueueCell>, Vec<u64>)> {
         let through = self.link.call(|session, _| {
             self.note(session);
             session.acknowledged_count()
         });
-        let mut handed = locked(&self.handed);
-        let acked = handed.partition_point(|one| one.position <= through);
-        handed.drain(..acked).collect()
+        self.take_handed(through)
     }
 
-    /// It has left: returns the queues of the messages that it has, once each.
-    pub(super) fn take_handed(&self) -> Vec<Arc<QueueCell>> {
-        let mut queues: Vec<Arc<QueueCell>> = Vec::new();
-        for one in std::mem::take(&mut *locked(&self.handed)) {
-            if !queues.iter().any(|queue| Arc::ptr_eq(queue, &one.queue)) {
-                queues.push(one.queue);
-            }
-        }
-        queues
+    /// Takes all messages up to this position on the connection; all of them when it has left.
+    pub(super) fn take_handed(&self, through: u64) -> Vec<(Arc<QueueCell>, Vec<u64>)> {
+        let mut handed = locked(&self.handed);
+        let taken = handed.take(through);
+        self.handed_bytes.store(handed.bytes(), Ordering::Relaxed);
+        taken
     }
 
     /// Adds messages that it has published, in the order in which they came, and acknowledges those that are finished.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use ackline_core::locked;
 use ackline_micromsg::Filter;
+use ackline_micromsg::broker::Finished;
 use ackline_micromsg::queue::Queue;
 use ackline_micromsg::session::Routed;
 
@@ -34,23 +35,9 @@ pub(super) struct Origin {
     pub(super) position: u64,
 }
 
-/// Positions to acknowledge, by publisher.
-#[derive(Debug, Default)]
-pub(super) struct Finished(Vec<(Peer, Vec<u64>)>);
-
-impl Finished {
-    pub(super) fn add(&mut self, publisher: Peer, positions: impl IntoIterator<Item = u64>) {
-        match self.0.last_mut() {
-            Some((last, all)) if *last == publisher => all.extend(positions),
-            _ => self.0.push((publisher, positions.into_iter().collect())),
-        }
-    }
-
-    /// Acknowledges them. No lock of a queue is held.
-    pub(super) fn tell(self) {
-        for (publisher, positions) in self.0 {
-            publisher.finish(positions);
-        }
+impl PartialEq for QueueCell {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
     }
 }
 
@@ -63,7 +50,7 @@ impl std::fmt::Debug for QueueCell {
 impl QueueCell {
     pub(super) fn new(name: &str, most_aside: usize, stored: Option<Stored>) -> Arc<Self> {
         let mut queue = Queue::new(most_aside);
-        queue.advance(stored.as_ref().map_or(0, Stored::read_to));
+        queue.advance(stored.as_ref().map_or(0, |stored| stored.cursor.read_to()));
         Arc::new(Self {
             name: name.into(),
             state: Mutex::new(QueueState {
@@ -125,7 +112,7 @@ impl QueueCell {
         hub: &Hub,
         receiver: &Peer,
         positions: &[u64],
-        finished: &mut Finished,
+        finished: &mut Finished<Peer>,
     ) {
         let mut state = self.lock();
         let QueueState { queue, stored, .. } = &mut *state;
@@ -139,7 +126,9 @@ impl QueueCell {
             stored.is_dirty = true;
         }
         let is_full = queue.bytes() > hub.limits.subscriber_bytes;
-        let is_wanting = stored.as_ref().is_some_and(|stored| stored.is_behind);
+        let is_wanting = stored
+            .as_ref()
+            .is_some_and(|stored| stored.cursor.is_behind());
         self.hand_out(hub, &mut state);
         drop(state);
         if was_full && !is_full {
@@ -167,7 +156,7 @@ impl QueueCell {
         if let Some(stored) = stored.as_mut().filter(|_| queue.receivers().len() == 0) {
             // They are on the disk.
             if let Some(first) = queue.drop_fresh() {
-                stored.unread(first);
+                stored.cursor.unread(first);
             }
         }
         self.hand_out(hub, &mut state);

@@ -8,14 +8,14 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use ackline_micromsg::Error;
-use ackline_micromsg::broker::FanOut;
+use ackline_micromsg::broker::{self, FanOut, Finished, Refusal};
 use ackline_micromsg::session::{Arrival, Received, Routed, Session, Wait};
 use ackline_micromsg::{Filter, Subscribe};
 use tokio::sync::futures::Notified;
 
-use super::hub::{Hub, Refusal};
+use super::hub::Hub;
 use super::peer::Peer;
-use super::queue_cell::{Finished, QueueCell};
+use super::queue_cell::QueueCell;
 
 /// One connection.
 pub(super) struct Serving {
@@ -235,31 +235,23 @@ impl Serving {
 
     /// The peer has acknowledged messages: its queues may have more for it.
     fn take_acknowledged(&mut self) {
-        let acked = self.peer.take_acknowledged();
+        let mut acked = self.peer.take_acknowledged();
         let mut finished = Finished::default();
-        let mut left: HashMap<Arc<str>, (Arc<QueueCell>, Vec<u64>)> = HashMap::new();
-        for one in acked {
-            let name = Arc::clone(&one.queue.name);
-            left.entry(name)
-                .or_insert_with(|| (one.queue, Vec::new()))
-                .1
-                .push(one.at);
-        }
         for queue in self
             .subscriptions
             .values()
             .filter_map(|one| one.queue.as_ref())
         {
-            let positions = left.remove(&queue.name).map(|(_, positions)| positions);
-            let positions = positions.unwrap_or_default();
+            let at = acked.iter().position(|(one, _)| one == queue);
+            let positions = at.map_or_else(Vec::new, |at| acked.swap_remove(at).1);
             queue.acked(&self.hub, &self.peer, &positions, &mut finished);
         }
         // Of queues that it gets nothing more of.
-        for (queue, positions) in left.into_values() {
+        for (queue, positions) in acked {
             queue.acked(&self.hub, &self.peer, &positions, &mut finished);
             self.hub.forget_queue(&queue);
         }
-        finished.tell();
+        finished.tell(|publisher, positions| publisher.finish(positions));
         if self.hub.is_closing() {
             self.hub.freed.notify_waiters();
         }
@@ -295,52 +287,17 @@ impl Serving {
 
     /// Judges a subscription by the limits; returns the bytes that it takes.
     fn check(&self, wanted: &Subscribe) -> Result<usize, Refusal> {
-        let (hub, limits) = (&self.hub, &self.hub.limits);
-        let is_new = !self.subscriptions.contains_key(&wanted.topic);
-        if is_new && self.subscriptions.len() >= limits.subscriptions {
-            let text = format!(
-                "more than {} subscriptions on one connection (max_subscriptions)",
-                limits.subscriptions
-            );
-            return Err(Refusal::new("micromsg.too_many_subscriptions", text));
-        }
-        let conditions = wanted
-            .filter
-            .as_ref()
-            .map_or(0, |filter| filter.conditions().len());
-        if conditions > limits.filter_conditions {
-            let text = format!(
-                "a filter has {conditions} conditions, and there may be {} (max_filter_conditions)",
-                limits.filter_conditions
-            );
-            return Err(Refusal::new("micromsg.too_many_conditions", text));
-        }
-        let filter = wanted
-            .filter
-            .as_ref()
-            .map_or(0, |filter| filter.held_bytes());
-        let bytes = SUBSCRIPTION_BYTES + 2 * wanted.topic.len() + filter;
-        let before = self
-            .subscriptions
-            .get(&wanted.topic)
-            .map_or(0, |one| one.bytes);
-        let all = self.subscription_bytes - before + bytes;
-        if all > limits.subscription_bytes {
-            let text = format!(
-                "the subscriptions of this connection take {all} bytes, and there may be {} (max_subscription_bytes)",
-                limits.subscription_bytes
-            );
-            return Err(Refusal::new("micromsg.subscriptions_too_large", text));
-        }
-        let total = hub.counts.subscription_bytes.load(Ordering::Relaxed) + bytes as u64;
-        let most = hub.held.limit() / 4;
-        if total > most {
-            let text = format!(
-                "all subscriptions together would take {total} bytes, and there may be {most}, a quarter of memory (memory)"
-            );
-            return Err(Refusal::new("micromsg.subscriptions_too_large", text));
-        }
-        Ok(bytes)
+        let hub = &self.hub;
+        let now = broker::Subscribed {
+            count: self.subscriptions.len(),
+            bytes: self.subscription_bytes,
+            replaced: self.subscriptions.get(&wanted.topic).map(|one| one.bytes),
+            all: (
+                hub.counts.subscription_bytes.load(Ordering::Relaxed),
+                hub.held.limit() / 4,
+            ),
+        };
+        hub.limits.subscriptions.check(wanted, now)
     }
 
     async fn subscribe_to_queue(
@@ -403,7 +360,7 @@ impl Drop for Serving {
         for (topic, one) in std::mem::take(&mut self.subscriptions) {
             self.end_subscription(&topic, one);
         }
-        for queue in self.peer.take_handed() {
+        for (queue, _) in self.peer.take_handed(u64::MAX) {
             queue.leave(&self.hub, &self.peer);
             self.hub.forget_queue(&queue);
         }
@@ -415,5 +372,3 @@ impl Drop for Serving {
 const MOST_MESSAGES: usize = 256;
 /// Bytes of their payloads, about.
 const MOST_BYTES: usize = 256 << 10;
-/// Bytes of a subscription beside its texts, about.
-const SUBSCRIPTION_BYTES: usize = 256;

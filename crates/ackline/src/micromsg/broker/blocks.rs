@@ -1,0 +1,83 @@
+//! The blocks of a queue in the spool.
+
+use std::sync::Arc;
+
+use ackline_micromsg::session::Routed;
+use ackline_micromsg::stored::put_length;
+use ackline_spool::{Block, Origin};
+
+use super::super::layout::NAME;
+use super::peer::Peer;
+use super::queue_cell::QueueCell;
+use super::read_back;
+use crate::pieces::Pieces;
+
+/// Where the messages of a block come from.
+pub(super) enum Source<'a> {
+    Publisher(&'a Peer),
+    /// This queue's place in the spool.
+    Copy,
+}
+
+/// A block of messages to a queue, each with its position.
+pub(super) fn block(
+    queue: &QueueCell,
+    source: &Source<'_>,
+    messages: &[(Arc<Routed>, u64)],
+) -> Block {
+    let (mut body, mut length) = (Pieces::default(), Vec::new());
+    let mut put = |body: &mut Pieces, bytes: usize| {
+        length.clear();
+        put_length(&mut length, bytes);
+        body.copy(&length);
+    };
+    for (message, _) in messages {
+        put(&mut body, message.properties.len());
+        body.copy(message.properties.as_bytes());
+        put(&mut body, message.payload.len());
+        body.put(&message.payload);
+    }
+    let (body, inflated_bytes) = body.finish();
+    let first = messages.first();
+    let dotnet_type = first.and_then(|(message, _)| message.dotnet_type.clone());
+    let own = dotnet_type.map(|name| (read_back::DOTNET_TYPE.into(), name));
+    let (name, attributes, repeats) = match source {
+        Source::Publisher(publisher) => {
+            let info = &publisher.info;
+            (Arc::clone(&info.name), &*info.attributes, None)
+        }
+        Source::Copy => (COPY.into(), &[][..], Some(all_ones(messages.len()))),
+    };
+    Block {
+        origin: Origin {
+            protocol: super::super::SCHEME.into(),
+            peer: Arc::clone(&name),
+            link: name,
+            stream: Some(Arc::clone(&queue.name)),
+        },
+        layout: NAME,
+        codec: "none",
+        first_sequence: first.map_or(0, |(_, position)| {
+            i64::try_from(*position).unwrap_or(i64::MAX)
+        }),
+        // A batch of a connection is small.
+        count: u32::try_from(messages.len()).unwrap_or(u32::MAX),
+        windows: 1,
+        inflated_bytes,
+        repeats,
+        attributes: own.into_iter().chain(attributes.iter().cloned()).collect(),
+        body,
+    }
+}
+
+/// A bitmap that marks so many messages as repeated.
+fn all_ones(count: usize) -> Vec<u8> {
+    let mut bits = vec![u8::MAX; count / 8];
+    if !count.is_multiple_of(8) {
+        bits.push((1 << (count % 8)) - 1);
+    }
+    bits
+}
+
+/// The peer of messages that were moved.
+const COPY: &str = "a queue that was moved";

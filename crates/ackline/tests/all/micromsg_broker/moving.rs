@@ -1,0 +1,236 @@
+//! Queues that nobody works on, which are moved to the end of the spool.
+
+use super::durable::{broker_process, durable};
+use super::*;
+
+pub(super) fn small_spool(dir: &Path) -> BrokerOptions {
+    let writer = WriterOptions {
+        budget: 16 << 20,
+        segment_bytes: 256 << 10,
+        retain_committed: Duration::ZERO,
+        reserve: 0,
+        ..WriterOptions::default()
+    };
+    BrokerOptions {
+        writer,
+        ..durable(dir)
+    }
+}
+
+/// Sends so many large messages to a queue and works on all of them.
+async fn traffic(broker: &Broker, queue: &str, numbers: std::ops::Range<u64>) {
+    let (publisher, worker) = (client(broker, 16).await, worker(broker, queue, 16).await);
+    let sending = {
+        let (queue, numbers) = (queue.to_owned(), numbers.clone());
+        async move {
+            let mut last = 0;
+            for number in numbers {
+                let mut message = numbered(&queue, number);
+                message.payload = vec![7; 20_000].into();
+                last = soon(publisher.send(&message)).await.unwrap();
+            }
+            soon(publisher.acknowledged(last)).await.unwrap();
+        }
+    };
+    let working = async {
+        for number in numbers {
+            let received = soon(worker.receive()).await.unwrap().unwrap();
+            let value = Number::Whole(i64::try_from(number).unwrap());
+            let property = received.message.properties().get("number").unwrap();
+            assert_eq!(property, micromsg::PropertyRef::Number(value));
+            worker.ack(received.position).unwrap();
+        }
+    };
+    tokio::join!(sending, working);
+    // Its acknowledgements go out first.
+    soon(worker.close(Some(LONG))).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_that_nobody_works_on_does_not_stop_the_others_at_the_budget() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = broker(small_spool(dir.path())).await;
+    let publisher = client(&first, 100).await;
+    let left = publish(&publisher, "queue/left", 0..6).await;
+    soon(publisher.acknowledged(left)).await.unwrap();
+    // Two of them are done, the first one is not; somebody works on the queue, and leaves.
+    let one = worker(&first, "queue/left", 10).await;
+    for number in 0..6 {
+        assert_eq!(next(&one).await, number);
+    }
+    soon(one.close(Some(LONG))).await.unwrap();
+    // Twice the budget passes.
+    traffic(&first, "queue/busy", 0..2_000).await;
+    let left = publish(&publisher, "queue/left", 6..9).await;
+    soon(publisher.acknowledged(left)).await.unwrap();
+    traffic(&first, "queue/busy", 2_000..4_000).await;
+    drop(publisher);
+    soon(first.close(Some(LONG))).await.unwrap();
+
+    let second = broker(small_spool(dir.path())).await;
+    traffic(&second, "queue/busy", 4_000..6_000).await;
+    let one = worker(&second, "queue/left", 4).await;
+    for number in 0..9 {
+        assert_eq!(work(&one).await, number, "in order, none twice");
+    }
+    nothing_comes(&one).await;
+    until("all are done", || second.stats().unacknowledged == 0).await;
+    traffic(&second, "queue/busy", 6_000..7_000).await;
+    soon(second.close(Some(LONG))).await.unwrap();
+    let third = broker(small_spool(dir.path())).await;
+    let one = worker(&third, "queue/left", 4).await;
+    nothing_comes(&one).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_comes_while_its_queue_is_moved_gets_each_message_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = broker(small_spool(dir.path())).await;
+    let publisher = client(&broker, 100).await;
+    let mut sent = 0;
+    let mut done = 0;
+    for round in 0..12_u64 {
+        let numbers = sent..sent + 20;
+        sent = numbers.end;
+        // They come before, while and after the queue is moved.
+        let publishing = async {
+            for number in numbers {
+                let last = publish(&publisher, "queue/left", number..number + 1).await;
+                soon(publisher.acknowledged(last)).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(15)).await;
+            }
+        };
+        // More than half the budget: the queue is moved in most rounds.
+        let busy = traffic(&broker, "queue/busy", round * 500..(round + 1) * 500);
+        let working = async {
+            tokio::time::sleep(Duration::from_millis(round * 5)).await;
+            let one = worker(&broker, "queue/left", 5).await;
+            for _ in 0..10 {
+                assert_eq!(work(&one).await, done);
+                done += 1;
+            }
+            soon(one.close(Some(LONG))).await.unwrap();
+        };
+        tokio::join!(busy, publishing, working);
+        until("it has left", || broker.stats().unacknowledged == 0).await;
+    }
+    let one = worker(&broker, "queue/left", 100).await;
+    while done < sent {
+        assert_eq!(work(&one).await, done);
+        done += 1;
+    }
+    nothing_comes(&one).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_whose_worker_hangs_is_moved_once_that_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = broker(small_spool(dir.path())).await;
+    let publisher = client(&broker, 100).await;
+    let last = publish(&publisher, "queue/left", 0..5).await;
+    soon(publisher.acknowledged(last)).await.unwrap();
+    let hanging = worker(&broker, "queue/left", 3).await;
+    assert_eq!(next(&hanging).await, 0);
+    let busy = traffic(&broker, "queue/busy", 0..3_000);
+    tokio::pin!(busy);
+    assert!(
+        timeout(Duration::from_secs(6), &mut busy).await.is_err(),
+        "its messages may be acknowledged at any time"
+    );
+    drop(hanging);
+    busy.await;
+    let one = worker(&broker, "queue/left", 3).await;
+    for number in 0..5 {
+        assert_eq!(work(&one).await, number);
+    }
+    nothing_comes(&one).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_queue_that_nobody_works_on_stays_and_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = broker(small_spool(dir.path())).await;
+    let publisher = client(&broker, 1_000).await;
+    // More than a sixteenth of the budget.
+    for number in 0..120 {
+        let mut message = numbered("queue/left", number);
+        message.payload = vec![7; 10_000].into();
+        soon(publisher.send(&message)).await.unwrap();
+    }
+    soon(publisher.acknowledged(120)).await.unwrap();
+    let busy = traffic(&broker, "queue/busy", 0..5_000);
+    assert!(
+        timeout(Duration::from_secs(6), busy).await.is_err(),
+        "the budget is used up"
+    );
+    let one = worker(&broker, "queue/left", 100).await;
+    for number in 0..120 {
+        let received = soon(one.receive()).await.unwrap().unwrap();
+        let value = received.message.properties().get("number").unwrap();
+        assert_eq!(value, micromsg::PropertyRef::Number(Number::Whole(number)));
+        one.ack(received.position).unwrap();
+    }
+    let last = publish(&publisher, "queue/left", 120..121).await;
+    soon(publisher.acknowledged(last)).await.unwrap();
+}
+
+/// The name of a spool with a small budget.
+pub(super) const SMALL: &str = "small";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_that_is_killed_while_it_moves_a_queue_loses_none_of_its_messages() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().join(SMALL);
+    let mut random = XorShift::new(3);
+    for round in 0..12 {
+        let (mut child, url) = broker_process(&dir);
+        let connect = |window| micromsg::connect(&url, options(window, AckPolicy::Manual));
+        let (publisher, worker) = (
+            soon(connect(16)).await.unwrap(),
+            soon(connect(16)).await.unwrap(),
+        );
+        if round == 0 {
+            let last = publish(&publisher, "queue/left", 0..40).await;
+            soon(publisher.acknowledged(last)).await.unwrap();
+        }
+        worker.subscribe("queue/busy", None).await.unwrap();
+        let sending = tokio::spawn(async move {
+            let mut message = numbered("queue/busy", 0);
+            message.payload = vec![7; 100_000].into();
+            while publisher.send(&message).await.is_ok() {}
+        });
+        let working = tokio::spawn(async move {
+            while let Ok(Some(received)) = worker.receive().await {
+                let _ = worker.ack(received.position);
+            }
+        });
+        let mark = || {
+            let consumers = Spool::open(&dir).unwrap().consumers().unwrap();
+            let left = consumers.iter().find(|one| one.name.ends_with("left"));
+            left.map_or(0, |left| left.committed)
+        };
+        let before = mark();
+        until("the queue was moved", || mark() > before).await;
+        tokio::time::sleep(Duration::from_millis(random.next() % 400)).await;
+        child.kill().unwrap();
+        child.wait().unwrap();
+        soon(sending).await.unwrap();
+        soon(working).await.unwrap();
+    }
+    let (mut child, url) = broker_process(&dir);
+    let connect = micromsg::connect(&url, options(10, AckPolicy::Manual));
+    let worker = soon(connect).await.unwrap();
+    worker.subscribe("queue/left", None).await.unwrap();
+    let mut done = Vec::new();
+    while let Ok(received) = timeout(10 * MOMENT, worker.receive()).await {
+        let received = received.unwrap().unwrap();
+        done.push(number(&received));
+        worker.ack(received.position).unwrap();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let numbers: BTreeSet<u64> = done.iter().copied().collect();
+    assert!(numbers.into_iter().eq(0..40), "{done:?}");
+    let report = Spool::open(&dir).unwrap().verify(&mut |_, _| {}).unwrap();
+    assert!(report.problems.is_empty(), "{report:?}");
+}
