@@ -167,10 +167,7 @@ impl Durable {
         self.is_moving.store(true, Ordering::SeqCst);
         // From here on nothing is added to them.
         let until = Instant::now() + PATIENCE;
-        let is_settled = || {
-            let state = queue.lock();
-            state.stored.as_ref().is_none_or(Stored::is_settled)
-        };
+        let is_settled = || (queue.lock().stored.as_ref()).is_none_or(Stored::is_settled);
         while !is_settled() && Instant::now() < until {
             tokio::time::sleep(SETTLES_IN).await;
         }
