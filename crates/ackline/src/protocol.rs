@@ -35,12 +35,12 @@ pub(crate) struct Protocol {
     pub(crate) connect: fn() -> Box<dyn Options>,
     /// The options of its `listen`, with their defaults.
     pub(crate) listen: fn() -> Box<dyn Options>,
-    /// The endpoint of a URL; an error is a sentence.
-    pub(crate) endpoint: fn(&str) -> Result<Endpoint, String>,
-    /// Refuses a URL that cannot be connected to, where that is wanted, or be listened on; an error is a sentence.
-    pub(crate) check: fn(&str, wants_connection: bool) -> Result<(), String>,
-    /// What its peers and its URLs may do.
-    pub(crate) habits: Habits,
+    /// The endpoint of a URL that is to be used so; an error is a sentence.
+    pub(crate) endpoint: fn(&str, Way) -> Result<Endpoint, String>,
+    /// Whether a peer may wait for us before it sends anything.
+    pub(crate) waits: bool,
+    /// Whether several URLs may point to one address.
+    pub(crate) has_names: bool,
     /// A URL as given, with the port that was chosen.
     pub(crate) bound: fn(&str, &BoundListener) -> String,
     /// Accepts its connections and lands their input.
@@ -49,12 +49,13 @@ pub(crate) struct Protocol {
     pub(crate) subscribe: Option<Subscribe>,
 }
 
-/// What the peers and the URLs of a protocol may do.
-pub(crate) struct Habits {
-    /// Whether a peer may wait for us before it sends anything.
-    pub(crate) waits: bool,
-    /// Whether several URLs may point to one address.
-    pub(crate) has_names: bool,
+/// The use of a URL by a receiver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// It listens there.
+    Listen,
+    /// It connects to it.
+    Connect,
 }
 
 impl Protocol {

@@ -5,7 +5,7 @@ use ackline_core::options::{OptionRow, Options, Uses};
 use ackline_link::Endpoint;
 use ackline_spool::Layouts;
 
-use crate::protocol::Protocol;
+use crate::protocol::{Protocol, Way};
 use crate::{ReceiverOptions, bpmux, lumberjack, micromsg, reactive, relink};
 
 /// Every protocol that is built.
@@ -84,13 +84,13 @@ pub fn layouts() -> Layouts {
     Layouts::new(PROTOCOLS.iter().flat_map(|one| (one.layouts)()).collect())
 }
 
-/// The protocol and the endpoint of a URL.
+/// The protocol and the endpoint of a URL that is to be used so.
 ///
 /// # Errors
 /// The URL is wrong; the text is a sentence.
-pub(crate) fn of(url: &str) -> Result<(&'static Protocol, Endpoint), String> {
+pub(crate) fn of(url: &str, way: Way) -> Result<(&'static Protocol, Endpoint), String> {
     let protocol = named(url)?;
-    Ok((protocol, (protocol.endpoint)(url)?))
+    Ok((protocol, (protocol.endpoint)(url, way)?))
 }
 
 /// The protocol that a URL names.
@@ -122,10 +122,10 @@ mod tests {
     #[test]
     fn a_scheme_that_nobody_knows_is_named_whatever_follows_it() {
         for url in ["relnk://127.0.0.1:0/t", "kafka://h:9092", "relnk+tls://"] {
-            let error = of(url).err().unwrap_or_default();
+            let error = of(url, Way::Listen).err().unwrap_or_default();
             assert!(error.contains("there is no protocol"), "{url}: {error}");
         }
-        let error = of("5044").err().unwrap_or_default();
+        let error = of("5044", Way::Listen).err().unwrap_or_default();
         assert!(!error.contains("there is no protocol"), "{error}");
     }
 }

@@ -15,7 +15,7 @@ use crate::landing::{
     Failure, Operator, ReceiverError, ReceiverOptions, ReceiverStats, Shared, Store, look_around,
     watch_stats,
 };
-use crate::protocol::{Protocol, Site, Subscribe};
+use crate::protocol::{Protocol, Site, Subscribe, Way};
 use crate::protocols;
 use crate::query::{self, Plain};
 
@@ -52,7 +52,7 @@ impl Receiver {
                 url: spec.to_string(),
                 source,
             })?;
-            let listener = listener.speaking_first(served.protocol.habits.waits);
+            let listener = listener.speaking_first(served.protocol.waits);
             let bound = |url: &String| (served.protocol.bound)(url, &listener);
             urls.extend(served.urls.iter().map(bound));
             listeners.push((served, listener));
@@ -306,10 +306,9 @@ fn specs(options: &ReceiverOptions) -> Result<Vec<(Served, ListenSpec)>, Receive
     let (mut served, mut endpoints): (Vec<Served>, Vec<Endpoint>) = Default::default();
     for url in &options.urls {
         let (Plain { url, taken }, options) = own(url, options)?;
-        let (protocol, endpoint) = protocols::of(&url).map_err(ReceiverError::Usage)?;
-        (protocol.check)(&url, false).map_err(ReceiverError::Usage)?;
-        let is_same =
-            |other: &Endpoint| protocol.habits.has_names && *other == endpoint && !is_any(other);
+        let (protocol, endpoint) =
+            protocols::of(&url, Way::Listen).map_err(ReceiverError::Usage)?;
+        let is_same = |other: &Endpoint| protocol.has_names && *other == endpoint && !is_any(other);
         let Some(at) = endpoints.iter().position(is_same) else {
             let urls = vec![url];
             served.push(Served {
@@ -354,13 +353,13 @@ struct Subscribed {
 fn subscribed(options: &ReceiverOptions) -> Result<Vec<Subscribed>, ReceiverError> {
     let one = |url: &String| {
         let (Plain { url, .. }, options) = own(url, options)?;
-        let (protocol, endpoint) = protocols::of(&url).map_err(ReceiverError::Usage)?;
+        let (protocol, endpoint) =
+            protocols::of(&url, Way::Connect).map_err(ReceiverError::Usage)?;
         let subscribe = protocol.subscribe.ok_or_else(|| {
             let scheme = protocol.scheme();
             let text = format!("connect {endpoint}: a receiver of {scheme} only listens");
             ReceiverError::Usage(text)
         })?;
-        (protocol.check)(&url, true).map_err(ReceiverError::Usage)?;
         Ok(Subscribed {
             subscribe,
             url,

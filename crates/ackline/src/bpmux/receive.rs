@@ -9,7 +9,7 @@ use super::ingest::MessageIngest;
 use super::layout::MessageLayout;
 use super::subscribe::subscribe;
 use crate::landing::{Shared, accept};
-use crate::protocol::{Accepting, Habits, Protocol, Site};
+use crate::protocol::{Accepting, Protocol, Site};
 use crate::{ReceiverError, ReceiverOptions};
 
 /// The entry of this protocol.
@@ -20,12 +20,9 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     options: |options| &mut options.bpmux,
     connect: || Box::new(super::ConnectOptions::default()),
     listen: || Box::new(super::ListenOptions::default()),
-    endpoint: |url| Address::parse(url).map(|address| address.endpoint),
-    check: |_, _| Ok(()),
-    habits: Habits {
-        waits: true,
-        has_names: false,
-    },
+    endpoint: |url, _| Address::parse(url).map(|address| address.endpoint),
+    waits: true,
+    has_names: false,
     bound: |_, listener| listener.url().to_owned(),
     accept: accepting,
     subscribe: Some(subscribe),

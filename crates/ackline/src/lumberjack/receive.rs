@@ -9,7 +9,7 @@ use super::ingest::WindowIngest;
 use super::layout::{EventLayout, InvalidLayout};
 use super::within;
 use crate::landing::accept;
-use crate::protocol::{Habits, Protocol};
+use crate::protocol::Protocol;
 
 /// The entry of this protocol.
 pub(crate) const PROTOCOL: Protocol = Protocol {
@@ -19,12 +19,9 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     options: |options| &mut options.reader,
     connect: || Box::new(super::SenderOptions::default()),
     listen: || Box::new(super::ListenerOptions::default()),
-    endpoint: |url| Endpoint::parse(url).map_err(|error| error.to_string()),
-    check: |_, _| Ok(()),
-    habits: Habits {
-        waits: false,
-        has_names: false,
-    },
+    endpoint: |url, _| Endpoint::parse(url).map_err(|error| error.to_string()),
+    waits: false,
+    has_names: false,
     bound: |_, listener| listener.url().to_owned(),
     subscribe: None,
     accept: |site, shared, options| {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ackline_link::Budget;
+use ackline_link::{Budget, Endpoint};
 
 use super::SCHEME;
 use super::address::Address;
@@ -10,7 +10,7 @@ use super::ingest::MessageIngest;
 use super::layout::MessageLayout;
 use super::subscribe::subscribe;
 use crate::landing::{Shared, accept};
-use crate::protocol::{Accepting, Habits, Protocol, Site};
+use crate::protocol::{Accepting, Protocol, Site, Way};
 use crate::{ReceiverError, ReceiverOptions};
 
 /// The entry of this protocol.
@@ -21,27 +21,24 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     options: |options| &mut options.micromsg,
     connect: || Box::new(super::ConnectOptions::default()),
     listen: || Box::new(super::ListenOptions::default()),
-    endpoint: |url| Address::parse(url).map(|address| address.endpoint),
-    check,
-    habits: Habits {
-        waits: false,
-        has_names: false,
-    },
+    endpoint,
+    waits: false,
+    has_names: false,
     bound: |_, listener| listener.url().to_owned(),
     accept: accepting,
     subscribe: Some(subscribe),
 };
 
 /// A URL to connect to names a topic, and one to listen on does not.
-fn check(url: &str, wants_connection: bool) -> Result<(), String> {
+fn endpoint(url: &str, way: Way) -> Result<Endpoint, String> {
     let address = Address::parse(url)?;
-    let (shown, endpoint) = (address.shown(), &address.endpoint);
-    match (wants_connection, address.topic, address.filter) {
-        (true, None, _) => Err(format!(
+    let (shown, endpoint) = (address.shown(), address.endpoint);
+    match (way, address.topic, address.filter) {
+        (Way::Connect, None, _) => Err(format!(
             "{shown}: the topic is missing: write {SCHEME}://host:port/TOPIC or {SCHEME}+unix:///path?topic=TOPIC"
         )),
-        (true, Some(_), _) | (false, None, None) => Ok(()),
-        (false, ..) => Err(format!(
+        (Way::Connect, Some(_), _) | (Way::Listen, None, None) => Ok(endpoint),
+        (Way::Listen, ..) => Err(format!(
             "{endpoint}: topic and filter are for a URL that the receiver connects to; whoever connects to the \
              receiver names the destination of each message"
         )),

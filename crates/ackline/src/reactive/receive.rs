@@ -12,7 +12,7 @@ use super::ingest::ElementIngest;
 use super::layout::ElementLayout;
 use super::subscribe::subscribe;
 use crate::landing::{Shared, accept};
-use crate::protocol::{Accepting, Habits, Protocol, Site};
+use crate::protocol::{Accepting, Protocol, Site};
 use crate::{ReceiverError, ReceiverOptions};
 
 /// The entry of this protocol.
@@ -23,12 +23,9 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     options: |options| &mut options.reactive,
     connect: || Box::new(super::ConnectOptions::default()),
     listen: || Box::new(super::ListenOptions::default()),
-    endpoint: |url| Address::parse(url).map(|address| address.endpoint),
-    check: |_, _| Ok(()),
-    habits: Habits {
-        waits: false,
-        has_names: true,
-    },
+    endpoint: |url, _| Address::parse(url).map(|address| address.endpoint),
+    waits: false,
+    has_names: true,
     bound,
     accept: accepting,
     subscribe: Some(subscribe),

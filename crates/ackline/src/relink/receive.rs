@@ -19,7 +19,7 @@ use super::state::{ListenerState, Restored};
 use super::subscribe::subscribe;
 use super::url::{Target, url_of};
 use crate::landing::{Shared, admit, land};
-use crate::protocol::{Accepting, Habits, Protocol, Site};
+use crate::protocol::{Accepting, Protocol, Site};
 use crate::{ReceiverError, ReceiverOptions};
 
 /// The entry of this protocol.
@@ -30,12 +30,9 @@ pub(crate) const PROTOCOL: Protocol = Protocol {
     options: |options| &mut options.relink,
     connect: || Box::new(super::ConnectOptions::default()),
     listen: || Box::new(super::ListenOptions::default()),
-    endpoint: |url| Target::parse(url).map(|target| target.endpoint),
-    check: |_, _| Ok(()),
-    habits: Habits {
-        waits: false,
-        has_names: true,
-    },
+    endpoint: |url, _| Target::parse(url).map(|target| target.endpoint),
+    waits: false,
+    has_names: true,
     bound,
     accept,
     subscribe: Some(subscribe),
