@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::frame::{self, Head, Stop, Version};
 use crate::negotiation::{self, Agreed, Lists};
-use crate::text::{Extension, write_extensions};
+use crate::text::{Extension, check_destination, write_extensions};
 use crate::{Config, Filter, Kind, Role, refusal};
 
 mod acks;
@@ -257,16 +257,10 @@ impl Connection {
     /// As [`send`](Self::send).
     pub fn check_send(&self, message: Outbound<'_>) -> Result<(), UsageError> {
         self.check()?;
-        let texts = [
-            message.destination,
-            message.properties,
-            message.dotnet_type.unwrap_or(""),
-        ];
+        check_destination(message.destination)?;
+        let texts = [message.properties, message.dotnet_type.unwrap_or("")];
         if texts.iter().any(|text| !text.is_ascii()) {
             return Err(refusal::NOT_ASCII);
-        }
-        if message.destination.len() > 255 {
-            return Err(refusal::DESTINATION_TOO_LONG);
         }
         if message.properties.len() > 65_535 {
             return Err(refusal::PROPERTIES_TOO_LONG);

@@ -26,6 +26,7 @@ pub use outbox::Routed;
 pub use outgoing::Outgoing;
 pub use waits::{Interest, Wait};
 
+use crate::text::{check_destination, shown};
 use crate::{Config, Connected, Connection, Error, Event, Kind, Role, refusal};
 
 /// The connection's own place.
@@ -140,7 +141,7 @@ impl Session {
     /// [`Error::Blocked`]: the handshake has not ended, or no room. `not_ascii`, `out_of_range`: no message can have this
     /// destination. `extension_not_negotiated`, `invalid_filter`; the end.
     pub fn subscribe(&mut self, topic: &str, filter: Option<&str>) -> Result<(), Error> {
-        check_topic(topic)?;
+        check_destination(topic)?;
         self.ready(0)?;
         let sent = self.machine.subscribe(topic, filter);
         self.told(sent)
@@ -151,7 +152,7 @@ impl Session {
     /// # Errors
     /// As [`subscribe`](Self::subscribe).
     pub fn unsubscribe(&mut self, topic: &str) -> Result<(), Error> {
-        check_topic(topic)?;
+        check_destination(topic)?;
         self.ready(0)?;
         let sent = self.machine.unsubscribe(topic);
         self.told(sent)
@@ -306,29 +307,6 @@ impl Session {
             self.wake_all();
         }
     }
-}
-
-/// Refuses a topic that no message can have as its destination (R-MM-35, R-MM-V13).
-fn check_topic(topic: &str) -> Result<(), UsageError> {
-    if !topic.is_ascii() {
-        return Err(refusal::NOT_ASCII);
-    }
-    if topic.len() > 255 {
-        return Err(refusal::DESTINATION_TOO_LONG);
-    }
-    Ok(())
-}
-
-/// A text of the peer for errors and logs: without control characters, and with its quotes as they are.
-fn shown(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for char in text.chars() {
-        match char {
-            '"' | '\'' | '\\' => out.push(char),
-            other => out.extend(other.escape_debug()),
-        }
-    }
-    out
 }
 
 impl ackline_core::Connection for Session {

@@ -3,7 +3,9 @@
 //! This module decides which texts can be read and how ours are written. Reading is lenient about names (R-MM-11) and
 //! strict about structure (R-MM-V10); writing uses one canonical form. Limits on length and count are the caller's.
 
-use crate::Kind;
+use ackline_core::UsageError;
+
+use crate::{Kind, refusal};
 
 mod command;
 mod extensions;
@@ -54,6 +56,29 @@ impl Wrong {
 /// Checks that a text is ASCII.
 pub(crate) fn check_ascii(text: &[u8]) -> Result<(), Wrong> {
     text.is_ascii().then_some(()).ok_or(Wrong::NotAscii)
+}
+
+/// Checks the name of a topic or a queue: every destination of a message can be one, and nothing else (R-MM-35, R-MM-V13).
+pub(crate) fn check_destination(name: &str) -> Result<(), UsageError> {
+    if !name.is_ascii() {
+        return Err(refusal::NOT_ASCII);
+    }
+    if name.len() > 255 {
+        return Err(refusal::DESTINATION_TOO_LONG);
+    }
+    Ok(())
+}
+
+/// A text of a peer for errors and logs: without control characters, and with its quotes as they are.
+pub fn shown(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '"' | '\'' | '\\' => out.push(char),
+            other => out.extend(other.escape_debug()),
+        }
+    }
+    out
 }
 
 /// The entries of a text: the parts between semicolons, without the empty part behind a last semicolon (R-MM-9).

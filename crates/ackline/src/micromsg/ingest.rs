@@ -6,6 +6,7 @@ use std::time::Instant;
 use ackline_link::{Budget, PeerInfo, Refused};
 use ackline_micromsg::ReceiveOptions;
 use ackline_micromsg::intake::{Intake, IntakeConfig, Memory, Note, Run, Subscription};
+use ackline_micromsg::text::shown;
 use ackline_spool::Block;
 
 use super::layout::{NAME, body};
@@ -75,7 +76,7 @@ impl Ingest for MessageIngest {
                 "messages of this connection are landed and not acknowledged"
             ),
             Note::Ignored { name } => {
-                let name = name.escape_debug().to_string();
+                let name = shown(name);
                 tracing::info!(
                     code = "micromsg.ignored",
                     peer,
@@ -85,8 +86,7 @@ impl Ingest for MessageIngest {
                 );
             }
             Note::Failed { error } => {
-                let link = Some(link);
-                log_error_frame(from, link, &error.escape_debug().to_string());
+                log_error_frame(from, Some(link), &shown(error));
             }
         }
         None

@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(handed.take(0), []);
         assert_eq!(handed.take(4), [('a', vec![10, 11]), ('b', vec![5])]);
         assert_eq!(handed.bytes(), 100);
-        // What a connection that is over did not take.
+        // Two that a connection did not take because it is over.
         handed.add(8, ('b', 6), 50);
         handed.add(8, ('b', 7), 50);
         assert_eq!(handed.take(7), [('a', vec![14])]);

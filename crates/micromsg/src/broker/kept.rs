@@ -1,5 +1,5 @@
-//! What the queues of a broker keep of its spool: the spool is one sequence, so everything behind the first message that is
-//! not acknowledged is kept too.
+//! The bytes of a spool that the queues of a broker keep: the spool is one sequence, so everything behind the first message
+//! that is not acknowledged is kept too.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
