@@ -5,14 +5,13 @@
 //! twice, and loses none. Meanwhile nothing else is written for queues, so that the copies stay in order and find room.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use ackline_micromsg::broker::{Kept, Unfinished};
 use ackline_micromsg::session::Routed;
 use ackline_spool::{Handed, Promise, Settle, SpoolError, WriterState, WriterStats};
-use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use super::blocks::{Source, block};
 use super::durable::{Durable, Stored};
@@ -34,17 +33,10 @@ struct Lowest {
     bytes: u64,
 }
 
-/// What became of the copies.
-enum Told {
-    /// So many blocks are durable.
-    Durable(usize),
-    Failed(String),
-}
-
 /// The settling of copies.
 struct MoveSettle {
     first: AtomicU64,
-    told: mpsc::UnboundedSender<Told>,
+    has_failed: AtomicBool,
 }
 
 impl Settle for MoveSettle {
@@ -52,13 +44,10 @@ impl Settle for MoveSettle {
         self.first.fetch_min(first, Ordering::Relaxed);
     }
 
-    fn settle(&self, tokens: &[u64]) {
-        // The mover may have given up.
-        let _ = self.told.send(Told::Durable(tokens.len()));
-    }
+    fn settle(&self, _tokens: &[u64]) {}
 
-    fn failed(&self, error: &SpoolError) {
-        let _ = self.told.send(Told::Failed(error.to_string()));
+    fn failed(&self, _error: &SpoolError) {
+        self.has_failed.store(true, Ordering::Relaxed);
     }
 }
 
@@ -235,51 +224,46 @@ impl Durable {
 
     /// Writes copies; returns the position of the first one once all are durable.
     async fn copy(&self, plan: &Plan) -> Result<u64, String> {
-        let (told, mut news) = mpsc::unbounded_channel();
         let settle = Arc::new(MoveSettle {
             first: AtomicU64::new(u64::MAX),
-            told,
+            has_failed: AtomicBool::new(false),
         });
-        let (mut from, mut token) = (plan.left.from, 0);
+        let mut from = plan.left.from;
         while from < plan.left.to {
             let read = self.read(plan, from).await?;
             from = read.to;
-            let own = read
-                .messages
-                .into_iter()
-                .filter(|(at, _)| plan.left.has(*at));
+            let own = read.messages.into_iter();
+            let own = own.filter(|(at, _)| plan.left.has(*at));
             let own: Vec<(Arc<Routed>, u64)> = own.map(|(at, one)| (Arc::new(one), at)).collect();
             let alike = own.chunk_by(|(one, _), (next, _)| one.dotnet_type == next.dotnet_type);
             let blocks: Vec<_> = alike
-                .map(|messages| {
-                    token += 1;
-                    Handed {
-                        block: block(&plan.queue, &Source::Copy, messages),
-                        settle: Arc::clone(&settle) as _,
-                        token,
-                        promise: Promise::Durable,
-                    }
+                .map(|messages| Handed {
+                    block: block(&plan.queue, &Source::Copy, messages),
+                    settle: Arc::clone(&settle) as _,
+                    token: 0,
+                    promise: Promise::Durable,
                 })
                 .collect();
-            let mut left = blocks.len();
             self.writer.append_all(blocks);
-            while left > 0 {
-                left = left.saturating_sub(self.next(&mut news).await?);
+            self.flush().await?;
+            if settle.has_failed.load(Ordering::Relaxed) {
+                return Err("the spool has failed".to_owned());
             }
         }
         Ok(settle.first.load(Ordering::Relaxed))
     }
 
-    async fn next(&self, news: &mut mpsc::UnboundedReceiver<Told>) -> Result<usize, String> {
-        let until = Instant::now() + PATIENCE;
+    /// Waits until everything that was written is durable, however slow the disk is.
+    async fn flush(&self) -> Result<(), String> {
         loop {
-            match timeout_at(until, news.recv()).await {
-                Ok(Some(Told::Durable(blocks))) => return Ok(blocks),
-                Ok(Some(Told::Failed(error))) => return Err(error),
-                Ok(None) => return Err("the spool is closed".to_owned()),
-                // A slow disk is waited for.
-                Err(_) if self.writer.stats().state == WriterState::Ok => {}
-                Err(_) => return Err("the spool has no room".to_owned()),
+            let writer = self.writer.clone();
+            let flushed = tokio::task::spawn_blocking(move || writer.flush(PATIENCE)).await;
+            if flushed.map_err(|panic| panic.to_string())? {
+                return Ok(());
+            }
+            let state = self.writer.stats().state;
+            if state != WriterState::Ok {
+                return Err(format!("the spool is {}", state.as_str()));
             }
         }
     }
