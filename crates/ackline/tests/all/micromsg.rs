@@ -34,6 +34,20 @@ pub(crate) fn with(policy: AckPolicy, optional: Option<&str>, window: u64) -> (O
     (offer, config)
 }
 
+/// A listener with this offer and configuration, and its address.
+pub(crate) async fn listener_with((offer, link): (Offer, Config)) -> (micromsg::Listener, String) {
+    let listening = ListenOptions {
+        offer,
+        link,
+        ..ListenOptions::default()
+    };
+    let listener = soon(micromsg::listen("micromsg://127.0.0.1:0", listening))
+        .await
+        .unwrap();
+    let address = listener.url().trim_start_matches("micromsg://").to_owned();
+    (listener, address)
+}
+
 /// A connector and the connection that its listener accepted, both with this offer and configuration.
 async fn pair_with((offer, link): (Offer, Config)) -> (Connection, Connection) {
     let listening = ListenOptions {
@@ -443,16 +457,7 @@ const HANDSHAKE: [u8; 8] = [1, 0, 0, 0, 0, 0, 0, 0];
 
 #[tokio::test]
 async fn a_peer_that_ends_its_direction_is_still_heard_and_answered() {
-    let (offer, link) = with(AckPolicy::Manual, Some("json"), 10);
-    let listening = ListenOptions {
-        offer,
-        link,
-        ..ListenOptions::default()
-    };
-    let listener = soon(micromsg::listen("micromsg://127.0.0.1:0", listening))
-        .await
-        .unwrap();
-    let address = listener.url().trim_start_matches("micromsg://").to_owned();
+    let (listener, address) = listener_with(with(AckPolicy::Manual, Some("json"), 10)).await;
     let mut peer = tokio::net::TcpStream::connect(address).await.unwrap();
     peer.write_all(&HANDSHAKE).await.unwrap();
     let mut reply = [0; 12];

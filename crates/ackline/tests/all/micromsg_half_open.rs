@@ -3,24 +3,15 @@
 
 use std::time::Duration;
 
-use ackline::micromsg::{self, AckPolicy, ListenOptions};
+use ackline::micromsg::{self, AckPolicy};
 use tokio::io::AsyncWriteExt as _;
 use tokio::time::Instant;
 
-use crate::micromsg::{LONG, soon, text, with};
+use crate::micromsg::{LONG, listener_with, soon, text, with};
 use crate::micromsg_receiver::ByHand;
 
 async fn listener_and_peer_by_hand(policy: AckPolicy) -> (micromsg::Listener, ByHand) {
-    let (offer, link) = with(policy, None, 10);
-    let listening = ListenOptions {
-        offer,
-        link,
-        ..ListenOptions::default()
-    };
-    let listener = soon(micromsg::listen("micromsg://127.0.0.1:0", listening))
-        .await
-        .unwrap();
-    let address = listener.url().trim_start_matches("micromsg://").to_owned();
+    let (listener, address) = listener_with(with(policy, None, 10)).await;
     let peer = soon(ByHand::at(&address)).await;
     (listener, peer)
 }

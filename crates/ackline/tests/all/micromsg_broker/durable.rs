@@ -200,6 +200,38 @@ async fn a_backlog_that_is_larger_than_the_memory_is_read_from_the_spool() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_with_many_unacknowledged_bytes_leaves_messages_to_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = broker(BrokerOptions {
+        max_subscriber_bytes: 128 << 10,
+        ..durable(dir.path())
+    })
+    .await;
+    let publisher = client(&broker, 100).await;
+    for number in 0..40 {
+        let message = large("queue/jobs", number, 10_000);
+        soon(publisher.send(&message)).await.unwrap();
+    }
+    soon(publisher.acknowledged(40)).await.unwrap();
+    let hoarder = worker(&broker, "queue/jobs", 100).await;
+    let mut has = 0;
+    while let Ok(received) = timeout(MOMENT, hoarder.receive()).await {
+        assert_eq!(number(&received.unwrap().unwrap()), has);
+        has += 1;
+    }
+    // Half of `max_subscriber_bytes`, and the message that goes above it.
+    assert_eq!(has, 7);
+    let other = worker(&broker, "queue/jobs", 100).await;
+    for number in has..40 {
+        assert_eq!(work(&other).await, number);
+    }
+    drop(hoarder);
+    for number in 0..has {
+        assert_eq!(work(&other).await, number);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_spool_makes_publishers_wait_until_workers_have_acknowledged() {
     let dir = tempfile::tempdir().unwrap();
     let writer = WriterOptions {
@@ -215,14 +247,10 @@ async fn a_full_spool_makes_publishers_wait_until_workers_have_acknowledged() {
     })
     .await;
     let publisher = client(&broker, 4).await;
-    let message = |number: u64| {
-        let mut message = numbered("queue/jobs", number);
-        message.payload = vec![0; 10_000].into();
-        message
-    };
     let publishing = tokio::spawn(async move {
         for number in 0..100 {
-            soon(publisher.send(&message(number))).await.unwrap();
+            let message = large("queue/jobs", number, 10_000);
+            soon(publisher.send(&message)).await.unwrap();
         }
         soon(publisher.acknowledged(100)).await.unwrap();
         publisher
@@ -234,10 +262,7 @@ async fn a_full_spool_makes_publishers_wait_until_workers_have_acknowledged() {
     assert_eq!(next(&topic).await, 1, "topics go on");
     let worker = worker(&broker, "queue/jobs", 10).await;
     for number in 0..100 {
-        let received = soon(worker.receive()).await.unwrap().unwrap();
-        let value = received.message.properties().get("number").unwrap();
-        assert_eq!(value, micromsg::PropertyRef::Number(Number::Whole(number)));
-        worker.ack(received.position).unwrap();
+        assert_eq!(work(&worker).await, number);
     }
     soon(publishing).await.unwrap();
 }

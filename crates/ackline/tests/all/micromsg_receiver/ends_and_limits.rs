@@ -170,7 +170,7 @@ async fn large_messages_of_many_senders_come_through_a_small_memory() {
     for sender in senders.collect::<Vec<_>>() {
         sender.await.unwrap();
     }
-    // What was granted and not needed is returned after a second.
+    // Granted bytes that are not needed are returned after a second.
     until(&receiver, "let go", |stats| stats.memory_bytes == 0).await;
     assert_eq!(receiver.stats().spool.durable, 24);
     receiver.stop(None).await;
