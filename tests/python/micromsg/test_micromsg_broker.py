@@ -1,8 +1,10 @@
 """The broker of MicroMsg2: topics, queues, filters, restarts with a spool."""
 
 import gc
+import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -123,6 +125,43 @@ def test_refused_connections_and_errors_of_clients_are_told(
     (refused,) = broker.refusals()
     assert (refused["event"], refused["code"]) == ("refused", "micromsg.too_many_conditions")
     assert broker.refusals() == []
+
+
+@pytest.mark.parametrize(
+    ("left", "codes"),
+    [(3, ["micromsg.queue_moved"]), (120, ["micromsg.queue_stays", "micromsg.queues_full"])],
+)
+def test_the_log_names_a_queue_that_keeps_much_of_the_spool(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, left: int, codes: list[str]
+) -> None:
+    caplog.set_level(logging.INFO, logger="ackline")
+    broker = micromsg.serve(URL, spool=tmp_path, budget="16MiB", retain_committed=0)
+    publisher = micromsg.connect(broker.url)
+    for _ in range(left):
+        publisher.send(b"x" * 10_000, "queue/left")
+    publisher.wait_acknowledged(left, timeout=TIME)
+    worker = subscribed(broker, "queue/busy")
+
+    def told() -> bool:
+        lines = [one.getMessage() for one in caplog.records]
+        return all(any(code in line and "queue/left" in line for line in lines) for code in codes)
+
+    def publish() -> None:
+        with suppress(LinkClosed):
+            while True:
+                publisher.send(b"x" * 20_000, "queue/busy")
+
+    def work() -> None:
+        with suppress(LinkClosed):
+            for message in worker:
+                message.ack()
+
+    with ThreadPoolExecutor() as pool:
+        running = [pool.submit(publish), pool.submit(work)]
+        wait_until(told, "the log names it")
+        broker.abort()
+        for one in running:
+            one.result(TIME)
 
 
 def test_a_broker_ends_its_connections(broker: micromsg.Broker) -> None:
