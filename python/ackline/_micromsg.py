@@ -1,5 +1,6 @@
 """MicroMsg2: the parts that do not wait, for threads and for asyncio."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -16,6 +17,7 @@ from ackline.exceptions import LinkClosed, LinkLost, UsageError
 
 __all__ = [
     "ENDING",
+    "LONGEST_NAME",
     "MOST_MESSAGES",
     "PATIENCE",
     "Arrival",
@@ -37,6 +39,8 @@ __all__ = [
     "write_properties",
 ]
 
+LONGEST_NAME: Final = 255
+"""Characters of the name of a topic or a queue."""
 MOST_MESSAGES: Final = 1024
 """Messages that are taken at once, at most."""
 PATIENCE: Final = 10.0
@@ -211,10 +215,15 @@ def queue_names(queues: Sequence[str]) -> str:
     """Returns the names of a broker's queues as its option takes them.
 
     Raises:
-        UsageError: It is one name, and no sequence of names.
+        UsageError: It is one name, and no sequence of names; or no destination can have a name.
     """
     if isinstance(queues, str):
         raise UsageError(f"queues is {queues!r}; it is a sequence of names", "queues")
+    for name in queues:
+        if not 0 < len(name) <= LONGEST_NAME or ";" in name:
+            shown = json.dumps(name[:80])
+            rule = f"a name has 1 to {LONGEST_NAME} characters, and no semicolon"
+            raise UsageError(f"queues has {shown}: {rule}", option="queues")
     return ";".join(("queue/*", *queues))
 
 

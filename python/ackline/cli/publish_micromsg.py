@@ -10,6 +10,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import NoReturn
 
+from ackline._micromsg import LONGEST_NAME
 from ackline._micromsg_core import micromsg_split, micromsg_write_properties
 from ackline.aio import micromsg
 from ackline.cli.micromsg_json import LineMessage, Properties, WrongLine, message_of
@@ -44,8 +45,6 @@ _MOST = 1024
 """Messages that are handed over at once."""
 _GOODBYE = 2.0
 """Seconds for the end of the connection."""
-_LONGEST_NAME = 255
-"""Characters of a destination, at most."""
 
 
 def publish_micromsg(arguments: PublishArguments, properties: Sequence[str]) -> NoReturn:
@@ -85,8 +84,8 @@ def _check_destination(destination: str, arguments: PublishArguments) -> None:
     if not destination and arguments.form != "json":
         form = "write micromsg://host:port/DESTINATION or micromsg+unix:///path?topic=DESTINATION"
         fail(f"{here}: the destination is missing: {form}", USAGE)
-    if not destination.isascii() or len(destination) > _LONGEST_NAME:
-        fail(f"{here}: a destination is ASCII of at most {_LONGEST_NAME} characters", USAGE)
+    if not destination.isascii() or len(destination) > LONGEST_NAME:
+        fail(f"{here}: a destination is ASCII of at most {LONGEST_NAME} characters", USAGE)
 
 
 @dataclass(slots=True)
@@ -146,8 +145,8 @@ class _Messages:
         destination = self.destination if one.destination is None else one.destination
         if not destination:
             raise WrongLine("neither the line nor the URL has a destination")
-        if not destination.isascii() or len(destination) > _LONGEST_NAME:
-            raise WrongLine(f"a destination is ASCII of at most {_LONGEST_NAME} characters")
+        if not destination.isascii() or len(destination) > LONGEST_NAME:
+            raise WrongLine(f"a destination is ASCII of at most {LONGEST_NAME} characters")
         if one.dotnet_type is not None:
             self._check_type(one.dotnet_type)
         if not one.properties:

@@ -58,8 +58,6 @@ def serve_micromsg(
         fail("a broker has one URL: its topics and queues are there alone", USAGE)
     if keeping.spool == "":  # as a path "" is the current directory
         fail("--spool is empty: it takes a directory", USAGE)
-    if "" in keeping.queues:
-        fail("--queue is empty: it takes the name of a queue", USAGE)
     if keeping.spool is None and (named := sorted(options.keys() & _OF_SPOOL)):
         fail(f"--{named[0].replace('_', '-')} needs --spool DIR", USAGE)
     try:

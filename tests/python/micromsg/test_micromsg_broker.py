@@ -102,6 +102,9 @@ def test_wrong_arguments_of_a_broker_are_named(broker: micromsg.Broker) -> None:
         micromsg.serve(URL, max_queues=0)
     with pytest.raises(UsageError, match="it is a sequence of names"):
         micromsg.serve(URL, queues="jobs")
+    for name in ("", "a;b", "x" * 256):
+        with pytest.raises(UsageError, match="a name has 1 to 255 characters"):
+            micromsg.serve(URL, queues=["jobs", name])
     with pytest.raises(UsageError):
         micromsg.serve("bpmux://127.0.0.1:0")
     with pytest.raises(TransportError):

@@ -187,15 +187,15 @@ impl Report {
         self.refused(protocol, &refused);
     }
 
-    /// Counts and reports one refusal.
+    /// Reports and counts one refusal: once it is counted, its line is there.
     pub(crate) fn refused(&self, protocol: &str, refused: &Refused) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
         self.tell(protocol, refused);
+        self.refused.fetch_add(1, Ordering::Release);
     }
 
     /// The refusals so far.
     pub(crate) fn refusals(&self) -> u64 {
-        self.refused.load(Ordering::Relaxed)
+        self.refused.load(Ordering::Acquire)
     }
 
     /// A connection that was turned away before it was of any use to its protocol. In a storm few have a line.
