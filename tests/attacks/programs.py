@@ -73,7 +73,7 @@ class Attack:
         time.sleep(max(0.0, self.until - time.monotonic()))
 
 
-WITHIN = {"reactive_elements": 1.0, "reactive_elements_of_many": 2.5, "reactive_parts": 0.5}
+WITHIN = {"reactive_elements": 0.5, "reactive_elements_of_many": 0.5, "reactive_parts": 0.2}
 """Seconds for the good sender's p99 in any case, where others deliver megabytes to its disk."""
 
 PROGRAMS: dict[str, tuple[str, Callable[[Attack], object]]] = {}

@@ -7,7 +7,7 @@ from pathlib import Path
 import harness
 import pytest
 from programs import PROGRAMS, WITHIN
-from storm import MEMORY, drawn
+from storm import MEMORY, drawn, within
 
 SECONDS = 4.0
 
@@ -41,9 +41,9 @@ def test_an_attack_costs_its_budget_and_nothing_more(name: str, tmp_path: Path) 
 def test_attacks_together_cost_their_budget_and_nothing_more(seed: int, tmp_path: Path) -> None:
     """The first rounds of `make attack`, which goes on with other seeds."""
     with harness.Receiver(tmp_path, "--memory", str(MEMORY)) as receiver:
-        figures = harness.run(receiver, MEMORY, drawn(seed), SECONDS)
-        # Three attacks keep both cores of a small machine busy.
-        harness.check(figures, within=0.5)
+        attacks = drawn(seed)
+        figures = harness.run(receiver, MEMORY, attacks, SECONDS)
+        harness.check(figures, within=within(attacks))
         assert receiver.stop() == os.EX_OK
 
 

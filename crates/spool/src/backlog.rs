@@ -2,10 +2,11 @@
 //! there, so that a sender with much to write does not delay all others; the blocks of one sender
 //! stay in order.
 //!
-//! This is start-time fair queueing: each sender has a virtual time, which its blocks advance by
-//! their bytes, and the sender with the earliest one is next. A sender that comes, or comes back,
-//! begins at the virtual time of the last taken block, so it goes before those that have just had
-//! their turn.
+//! This is weighted fair queueing: each sender has a virtual time, which its blocks advance by their
+//! bytes, and the sender whose next block would end first is next. So a small block passes large
+//! ones that wait, and a large one waits until its sender's share has paid for it. The common virtual
+//! time advances by the bytes taken for each sender that waits; a sender that comes, or comes back,
+//! begins there, so it goes before those that have just had their turn.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -34,10 +35,11 @@ impl std::fmt::Debug for Waiting {
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
     senders: HashMap<Arc<str>, Sender>,
-    /// Senders with blocks by the virtual time of their next one, then in order of arrival.
+    /// Senders with blocks by the virtual time at which their next one ends, then in order of
+    /// arrival.
     turns: BTreeMap<(u64, u64), Arc<str>>,
     blocks: usize,
-    /// The virtual time of the last taken block.
+    /// The virtual time at which a sender begins.
     virtual_time: u64,
     next_turn: u64,
     /// The time of the last taken block, in microseconds since 1970.
@@ -48,7 +50,7 @@ pub(crate) struct Backlog {
 #[derive(Debug, Default)]
 struct Sender {
     blocks: VecDeque<Waiting>,
-    /// The virtual time of its next block.
+    /// The virtual time at which its next block begins.
     next: u64,
 }
 
@@ -80,20 +82,24 @@ impl Backlog {
         let name: Arc<str> = Arc::from(name);
         let sender = self.senders.entry(Arc::clone(&name)).or_default();
         sender.next = sender.next.max(self.virtual_time);
+        let end = sender.next.saturating_add(waiting.bytes as u64);
         sender.blocks.push_back(waiting);
-        let at = sender.next;
-        self.wait(at, name);
+        self.wait(end, name);
     }
 
-    fn wait(&mut self, at: u64, name: Arc<str>) {
-        self.turns.insert((at, self.next_turn), name);
+    fn wait(&mut self, end: u64, name: Arc<str>) {
+        self.turns.insert((end, self.next_turn), name);
         self.next_turn += 1;
     }
 
     /// Takes blocks of `most` bytes together, at least one if there is one.
     pub(crate) fn take(&mut self, most: usize) -> Vec<Waiting> {
         let (mut group, mut bytes) = (Vec::new(), 0_usize);
-        while let Some(turn) = self.turns.first_entry() {
+        loop {
+            let who_wait = self.turns.len();
+            let Some(turn) = self.turns.first_entry() else {
+                break;
+            };
             let Some(sender) = self.senders.get_mut(turn.get()) else {
                 turn.remove();
                 continue;
@@ -103,14 +109,14 @@ impl Backlog {
             if !group.is_empty() && bytes > most {
                 break;
             }
-            let ((at, _), name) = turn.remove_entry();
+            let ((end, _), name) = turn.remove_entry();
             group.extend(sender.blocks.pop_front());
-            self.virtual_time = at;
-            sender.next = at.saturating_add(next as u64);
-            if !sender.blocks.is_empty() {
-                let at = sender.next;
-                self.wait(at, name);
+            sender.next = end;
+            if let Some(following) = sender.blocks.front() {
+                let end = end.saturating_add(following.bytes as u64);
+                self.wait(end, name);
             }
+            self.virtual_time = self.virtual_time.saturating_add((next / who_wait) as u64);
         }
         self.blocks -= group.len();
         self.forget();
@@ -223,9 +229,41 @@ mod tests {
         for token in 100..103 {
             backlog.push(waiting(9, token, 10));
         }
-        // Behind only those that have had nothing since the last taken block.
-        assert_eq!(tokens(&backlog.take(3 * KIB)), [6, 7, 100, 101, 102]);
+        assert_eq!(tokens(&backlog.take(3 * KIB)), [100, 101, 102, 6, 7]);
         assert_eq!(tokens(&backlog.take(2 * KIB)), [8, 9]);
+    }
+
+    #[test]
+    fn a_small_block_passes_all_large_ones_that_wait() {
+        let mut backlog = Backlog::default();
+        for host in 0..20 {
+            backlog.push(waiting(host, host, 16 * KIB));
+        }
+        for token in 100..110 {
+            assert_eq!(backlog.take(1).len(), 1);
+            backlog.push(waiting(99, token, 10));
+            assert_eq!(tokens(&backlog.take(1)), [token]);
+        }
+    }
+
+    #[test]
+    fn small_blocks_of_ever_new_senders_do_not_keep_a_large_one_waiting() {
+        let mut backlog = Backlog::default();
+        backlog.push(waiting(0, 0, 64 * KIB));
+        let (mut before, mut host) = (0, 1);
+        loop {
+            for _ in 0..2 {
+                backlog.push(waiting(host, host, KIB));
+                host += 1;
+            }
+            let group = backlog.take(2 * KIB);
+            if tokens(&group).contains(&0) {
+                break;
+            }
+            before += group.len();
+        }
+        // Three senders wait at any time, so its share is a third.
+        assert!(before <= 3 * 64, "{before}");
     }
 
     #[test]
@@ -280,8 +318,8 @@ mod tests {
         for token in 0..4 {
             backlog.push(waiting(1, token, KIB));
         }
+        let mut taken = backlog.take(KIB);
         backlog.push(waiting(2, 9, 1));
-        let mut taken = Vec::new();
         while !backlog.is_empty() {
             taken.extend(backlog.take(KIB));
         }
