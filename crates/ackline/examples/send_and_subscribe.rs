@@ -79,7 +79,7 @@ async fn subscribe(url: &str, filter: &str) -> Result<(), Error> {
     connection.subscribe("readings", Some(&filter)).await?;
     let (mut count, mut sum, mut last) = (0, 0, None);
     while let Some(message) = connection.receive().await? {
-        let payload = message.message.payload.to_bytes();
+        let payload = message.message.payload().to_bytes();
         let number: i64 = String::from_utf8_lossy(&payload).parse().unwrap_or(-1);
         (count, sum, last) = (count + 1, sum + number, Some(message));
     }
@@ -115,7 +115,7 @@ fn described(received: &Received) -> String {
     format!(
         "{} of {} bytes to {:?}: {}",
         received.position,
-        message.payload.bytes(),
+        message.payload_bytes(),
         message.destination(),
         message.raw_properties(),
     )

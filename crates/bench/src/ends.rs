@@ -33,8 +33,8 @@ impl Ends {
     ) -> std::result::Result<(), Box<dyn Error>> {
         // Until the process ends, like its threads.
         let ends: &'static Self = Box::leak(Box::new(Self {
-            one: thread()?,
-            other: thread()?,
+            one: thread("one")?,
+            other: thread("other")?,
         }));
         let waiting = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -49,13 +49,16 @@ impl Ends {
     }
 }
 
-fn thread() -> io::Result<Handle> {
+fn thread(name: &str) -> io::Result<Handle> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     let handle = runtime.handle().clone();
     // Until the process ends.
-    std::thread::spawn(move || runtime.block_on(std::future::pending::<()>()));
+    let run = move || runtime.block_on(std::future::pending::<()>());
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(run)?;
     Ok(handle)
 }
 

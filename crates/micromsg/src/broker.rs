@@ -10,6 +10,7 @@ mod held;
 mod kept;
 mod limits;
 mod names;
+mod routed;
 
 pub use acks::{Acks, Finished};
 pub use cursor::{Cursor, Unfinished};
@@ -19,3 +20,4 @@ pub use held::Held;
 pub use kept::Kept;
 pub use limits::{Refusal, Subscribed, SubscriptionLimits};
 pub use names::{QueueNames, consumer, queue};
+pub use routed::Routed;

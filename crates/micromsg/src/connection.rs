@@ -11,7 +11,8 @@ use bytes::{Bytes, BytesMut};
 
 use crate::frame::{self, Head, Stop, Version};
 use crate::negotiation::{self, Agreed, Lists};
-use crate::text::{Extension, check_destination, write_extensions};
+use crate::parts::Parts;
+use crate::text::{Extension, check_destination, check_texts, write_extensions};
 use crate::{Config, Filter, Kind, Role, refusal};
 
 mod acks;
@@ -25,6 +26,7 @@ mod window;
 use event::EventQueue;
 pub use event::{Connected, Event, Message, Subscribe};
 use fragments::Fragments;
+pub(crate) use outgoing::COPIED_BYTES;
 use outgoing::Outgoing;
 use window::{Receiving, Sending};
 
@@ -229,12 +231,19 @@ impl Connection {
     /// above 65,535 (R-MM-V13), or a payload of 2^32; `extension_not_negotiated`: a .NET type without `dotnet`.
     pub fn send(&mut self, message: Outbound<'_>, payload: Bytes) -> Result<u16, UsageError> {
         self.check_send(message)?;
+        self.send_checked(message, payload)
+    }
+
+    /// Sends a message that [`check_send`](Self::check_send) has just allowed.
+    pub(crate) fn send_checked(
+        &mut self,
+        message: Outbound<'_>,
+        payload: Bytes,
+    ) -> Result<u16, UsageError> {
         if payload.len() > usize::try_from(u32::MAX).unwrap_or(usize::MAX) {
             return Err(refusal::PAYLOAD_TOO_LONG);
         }
-        self.name_type(message.dotnet_type);
-        let window = self.windowed();
-        let sequence_number = self.sending.begin(window);
+        let sequence_number = self.begin(message.dotnet_type);
         let head = Head {
             sequence_number,
             destination: message.destination,
@@ -243,6 +252,35 @@ impl Connection {
         let fragment = self.fragment();
         self.outgoing.message(&head, payload, fragment);
         Ok(sequence_number)
+    }
+
+    /// Sends a message whose texts are sound, whose type may be named, and which is not too long.
+    pub(crate) fn send_parts(
+        &mut self,
+        parts: &Parts,
+        dotnet_type: Option<&str>,
+    ) -> Result<(), UsageError> {
+        self.check_room()?;
+        let sequence_number = self.begin(dotnet_type);
+        let fragment = self.fragment();
+        self.outgoing.parts(sequence_number, parts, fragment);
+        Ok(())
+    }
+
+    /// The number of the next message, which has this type.
+    fn begin(&mut self, dotnet_type: Option<&str>) -> u16 {
+        self.name_type(dotnet_type);
+        let window = self.windowed();
+        self.sending.begin(window)
+    }
+
+    /// Whether there is a connection, with room in its window.
+    fn check_room(&self) -> Result<(), UsageError> {
+        self.check()?;
+        if !self.sending.has_room(self.windowed()) {
+            return Err(refusal::WINDOW_FULL);
+        }
+        Ok(())
     }
 
     fn fragment(&self) -> usize {
@@ -258,20 +296,11 @@ impl Connection {
     pub fn check_send(&self, message: Outbound<'_>) -> Result<(), UsageError> {
         self.check()?;
         check_destination(message.destination)?;
-        let texts = [message.properties, message.dotnet_type.unwrap_or("")];
-        if texts.iter().any(|text| !text.is_ascii()) {
-            return Err(refusal::NOT_ASCII);
-        }
-        if message.properties.len() > 65_535 {
-            return Err(refusal::PROPERTIES_TOO_LONG);
-        }
+        check_texts(message.properties, message.dotnet_type)?;
         if message.dotnet_type.is_some() && self.agreed.id("dotnet").is_none() {
             return Err(refusal::EXTENSION_NOT_NEGOTIATED);
         }
-        if !self.sending.has_room(self.windowed()) {
-            return Err(refusal::WINDOW_FULL);
-        }
-        Ok(())
+        self.check_room()
     }
 
     /// Names the type of the next message, if it is another one than the last (REQ-MM-32).

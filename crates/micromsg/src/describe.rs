@@ -446,7 +446,7 @@ impl Vocabulary for End {
                     ("sequence_number", u64::from(message.sequence_number).into()),
                     ("destination", text(message.destination().to_owned())),
                     ("properties", text(message.raw_properties().to_owned())),
-                    ("payload", message.payload.to_bytes().into()),
+                    ("payload", message.payload().to_bytes().into()),
                 ];
                 let dotnet_type = message.dotnet_type;
                 members.extend(dotnet_type.map(|it| ("dotnet_type", text(it.to_string()))));

@@ -6,7 +6,9 @@
 use std::ops::{Deref, Range};
 
 use ackline_core::{LimitHit, SendQueue};
+use bytes::Bytes;
 
+use crate::parts::Parts;
 use crate::{Kind, Limits};
 
 mod inspect;
@@ -65,6 +67,14 @@ pub struct Message {
     pub payload: Range<usize>,
     /// Whether more fragments follow.
     pub is_continued: bool,
+}
+
+impl Message {
+    /// Whether the length before the payload has no more bytes than it needs.
+    pub(crate) fn has_shortest_length(&self) -> bool {
+        let length = self.payload.start.saturating_sub(self.properties.end);
+        length == 1 || large(self.payload.len()) != 0
+    }
 }
 
 /// A handshake (REQ-MM-13). The flags are ignored (R-MM-34).
@@ -309,6 +319,20 @@ impl<T: Deref<Target = str>> Head<T> {
         out.put_slice(&head);
     }
 
+    /// The parts of a message with this payload; a large one stays apart.
+    pub(crate) fn parts(&self, payload: Bytes) -> Parts {
+        let mut frame = Vec::new();
+        self.put_texts(&mut frame);
+        let destination = u8::try_from(self.destination.len()).unwrap_or(u8::MAX);
+        if payload.len() > APART_BYTES {
+            return Parts::apart(frame.into(), destination, payload.into());
+        }
+        put_length(&mut frame, payload.len());
+        frame.extend_from_slice(&payload);
+        let properties = u16::try_from(self.properties.len()).unwrap_or(u16::MAX);
+        Parts::whole(frame.into(), destination, properties)
+    }
+
     /// Appends a whole frame.
     pub(crate) fn put_frame(&self, out: &mut Vec<u8>, payload: &[u8], is_continued: bool) {
         let continued = if is_continued { flags::CONTINUED } else { 0 };
@@ -321,12 +345,27 @@ impl<T: Deref<Target = str>> Head<T> {
         out.push(flags);
         out.extend_from_slice(&self.sequence_number.to_be_bytes());
         out.push(u8::try_from(self.destination.len()).unwrap_or(u8::MAX));
+        self.put_texts(out);
+    }
+
+    fn put_texts(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.destination.as_bytes());
         let len = u16::try_from(self.properties.len()).unwrap_or(u16::MAX);
         out.extend_from_slice(&len.to_be_bytes());
         out.extend_from_slice(self.properties.as_bytes());
     }
 }
+
+/// Appends a frame of a message that has come in one, or was written so.
+pub(crate) fn put_parts(out: &mut Vec<u8>, sequence_number: u16, parts: &Parts, frame: &[u8]) {
+    out.push(large(parts.payload_bytes()));
+    out.extend_from_slice(&sequence_number.to_be_bytes());
+    out.push(parts.destination_bytes());
+    out.extend_from_slice(frame);
+}
+
+/// A larger payload is not copied into the frame of a message that is written.
+const APART_BYTES: usize = 2_048;
 
 const fn large(len: usize) -> u8 {
     if len > 255 { flags::LARGE } else { 0 }

@@ -301,7 +301,7 @@ impl Intake {
             && self
                 .unacknowledged
                 .push(run.number, message.sequence_number);
-        let held = run.push(Kept::of(message), begins);
+        let held = run.push(Kept::of(&message), begins);
         self.runs.charge(1, held);
         self.landing = self.landing.saturating_add(held);
     }

@@ -27,6 +27,7 @@ pub mod intake;
 mod limits;
 mod negotiation;
 mod offer;
+mod parts;
 pub mod queue;
 pub mod session;
 pub mod stored;

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::Filter;
-use crate::session::Routed;
+use crate::broker::Routed;
 use crate::text::Properties;
 
 /// A queue with receivers of type `R`; each message carries a tag of type `T`, such as its publisher.
@@ -331,7 +331,7 @@ impl<R: Clone + Eq, T> Queue<R, T> {
         let in_turn = behind.iter().chain(before);
         for (steps, one) in in_turn.enumerate() {
             let is_wanted = one.filter.as_ref().is_none_or(|filter| {
-                let read = || Properties::new(message.properties.as_bytes());
+                let read = || Properties::new(message.properties().as_bytes());
                 filter.matches(properties.get_or_insert_with(read))
             });
             if is_wanted && one.room.is_there() {

@@ -22,7 +22,6 @@ use bytes::BytesMut;
 use inbox::Inbox;
 pub use inbox::{Arrival, Received};
 use outbox::Outbox;
-pub use outbox::Routed;
 pub use outgoing::Outgoing;
 pub use waits::{Interest, Wait};
 

@@ -69,6 +69,17 @@ pub(crate) fn check_destination(name: &str) -> Result<(), UsageError> {
     Ok(())
 }
 
+/// Checks the other texts of a message (R-MM-35, R-MM-V13).
+pub(crate) fn check_texts(properties: &str, dotnet_type: Option<&str>) -> Result<(), UsageError> {
+    if !properties.is_ascii() || dotnet_type.is_some_and(|name| !name.is_ascii()) {
+        return Err(refusal::NOT_ASCII);
+    }
+    if properties.len() > 65_535 {
+        return Err(refusal::PROPERTIES_TOO_LONG);
+    }
+    Ok(())
+}
+
 /// A text of a peer for errors and logs: without control characters, and with its quotes as they are.
 pub fn shown(text: &str) -> String {
     let mut out = String::with_capacity(text.len());

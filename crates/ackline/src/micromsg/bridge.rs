@@ -63,7 +63,7 @@ async fn messages(
                 properties: message.raw_properties(),
                 dotnet_type: message.dotnet_type.as_deref(),
             };
-            let payload = message.payload.to_bytes();
+            let payload = message.payload().to_bytes();
             let at = verb(to, |session| session.send(outbound, payload.clone())).await?;
             // The other half lives as long as this one.
             let _ = sent.send((position, at));

@@ -81,7 +81,7 @@ async fn automatic() -> (Connection, Connection) {
 
 pub(crate) async fn text(connection: &Connection) -> String {
     let received = soon(connection.receive()).await.unwrap().unwrap();
-    String::from_utf8(received.message.payload.to_bytes().to_vec()).unwrap()
+    String::from_utf8(received.message.payload().to_bytes().to_vec()).unwrap()
 }
 
 #[tokio::test]
@@ -135,7 +135,7 @@ async fn defaults_of_both_ends_go_together() {
         came.properties().get("age"),
         Some(PropertyRef::Number(Number::Whole(18)))
     );
-    assert_eq!(came.payload.to_bytes(), "hello");
+    assert_eq!(came.payload().to_bytes(), "hello");
     // With the next call it counts as processed, and the timer acknowledges it.
     assert!(matches!(right.try_receive(), Err(Error::Blocked)));
     soon(left.acknowledged(1)).await.unwrap();
@@ -247,7 +247,7 @@ async fn automatic_acknowledgements_follow_the_application() {
         }
         assert!(some.len() <= 7);
         for received in some {
-            assert_eq!(received.message.payload.to_bytes(), next.to_string());
+            assert_eq!(received.message.payload().to_bytes(), next.to_string());
             next += 1;
         }
     }
@@ -401,7 +401,7 @@ async fn a_large_message_goes_in_fragments_and_a_larger_one_is_refused() {
         (received.destination(), received.raw_properties()),
         ("large", "a:N1;")
     );
-    assert!(received.payload.to_bytes() == payload);
+    assert!(received.payload().to_bytes() == payload);
     assert_eq!(text(&right).await, "x");
     right.ack(2).unwrap();
     soon(left.acknowledged(2)).await.unwrap();
@@ -567,7 +567,7 @@ async fn a_bridge_passes_on_what_it_does_not_know_and_acknowledges_end_to_end() 
     for number in 1..=5 {
         let received = soon(client.receive()).await.unwrap().unwrap();
         assert_eq!(received.message.raw_properties(), "a:N1;");
-        assert_eq!(received.message.payload.to_bytes(), number.to_string());
+        assert_eq!(received.message.payload().to_bytes(), number.to_string());
         assert!(
             matches!(server.try_acknowledged(number), Err(Error::Blocked)),
             "not before its receiver"

@@ -117,7 +117,7 @@ fn large(destination: &str, number: u64, bytes: usize) -> Message {
 }
 
 fn number(received: &Received) -> u64 {
-    let payload = received.message.payload.to_bytes();
+    let payload = received.message.payload().to_bytes();
     std::str::from_utf8(&payload).unwrap().parse().unwrap()
 }
 
@@ -209,7 +209,7 @@ async fn properties_and_payloads_arrive_as_they_were_sent_and_types_where_they_a
     soon(publisher.send(&message)).await.unwrap();
     for (connection, wanted) in [(&knows, Some("My.Type, My")), (&plain, None)] {
         let came = soon(connection.receive()).await.unwrap().unwrap().message;
-        assert_eq!(came.payload.to_bytes(), message.payload);
+        assert_eq!(came.payload().to_bytes(), message.payload);
         assert_eq!(came.raw_properties(), "name:Ta%20b%3B%C3%BC;");
         assert_eq!(came.dotnet_type.as_deref(), wanted);
     }

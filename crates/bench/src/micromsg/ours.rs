@@ -105,9 +105,7 @@ pub(super) async fn fan_out(time: Duration, subscribers: usize, ends: &Ends) -> 
                 let messages = connection.receive_some(BATCH, MOST_BYTES).await?;
                 count += u64::try_from(messages.len())?;
                 if messages.is_empty()
-                    || messages.iter().any(|one| {
-                        one.message.payload.is_empty() || one.message.payload.bytes() == 0
-                    })
+                    || messages.iter().any(|one| one.message.payload_bytes() == 0)
                 {
                     return Ok::<_, Failed>(count);
                 }

@@ -5,9 +5,8 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::vec::Drain;
 
-use super::Held;
+use super::{Held, Routed};
 use crate::Message;
-use crate::session::Routed;
 use crate::subscriptions::Subscriptions;
 
 /// The messages of a batch, by subscriber; `P` is one. It is empty between batches.

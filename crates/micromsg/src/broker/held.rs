@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
+use super::Routed;
 use crate::Message;
-use crate::session::Routed;
 
 /// Bytes of all messages of a broker.
 pub struct Held {
@@ -59,37 +59,45 @@ impl Held {
 
     /// A message to be handed on.
     pub fn routed(self: &Arc<Self>, message: &Message) -> Arc<Routed> {
-        self.counted(Routed {
-            destination: message.destination().into(),
-            properties: message.raw_properties().into(),
-            payload: message.payload.to_bytes(),
-            dotnet_type: message.dotnet_type.clone(),
-        })
+        self.counted(Routed::of(message))
     }
 
-    /// The same message, counted until its payload is dropped.
-    pub fn counted(self: &Arc<Self>, mut message: Routed) -> Arc<Routed> {
+    /// The same message, counted until the last copy of its payload is dropped.
+    pub fn counted(self: &Arc<Self>, message: Routed) -> Arc<Routed> {
         let bytes = u64::try_from(message.bytes()).unwrap_or(u64::MAX);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        message.payload = Bytes::from_owner(Counted {
-            payload: message.payload,
+        Arc::new(message.counted(Counted {
             bytes,
             held: Arc::clone(self),
-        });
-        Arc::new(message)
+        }))
     }
 }
 
-/// A payload that is counted.
-struct Counted {
-    payload: Bytes,
+/// Bytes that are counted.
+#[derive(Debug)]
+pub(super) struct Counted {
     bytes: u64,
     held: Arc<Held>,
 }
 
-impl AsRef<[u8]> for Counted {
+impl Counted {
+    /// Memory that is counted until its last copy is gone.
+    pub(super) fn own(self, memory: Bytes) -> Bytes {
+        Bytes::from_owner(Owned {
+            memory,
+            _counted: self,
+        })
+    }
+}
+
+struct Owned {
+    memory: Bytes,
+    _counted: Counted,
+}
+
+impl AsRef<[u8]> for Owned {
     fn as_ref(&self) -> &[u8] {
-        &self.payload
+        &self.memory
     }
 }
 
@@ -109,22 +117,23 @@ mod tests {
 
     #[test]
     fn a_message_counts_once_until_the_last_copy_of_its_payload_is_gone() {
-        let held = Held::new(600, || ());
-        let message = |payload: Vec<u8>| Routed {
-            destination: "t".into(),
-            properties: "".into(),
-            payload: payload.into(),
-            dotnet_type: None,
-        };
-        let large = held.counted(message(vec![1; 500]));
+        let held = Held::new(5_100, || ());
+        let message = |payload: Vec<u8>| Routed::new("t", "", payload.into(), None).unwrap();
+        let large = held.counted(message(vec![1; 5_000]));
         let bytes = u64::try_from(large.bytes()).unwrap();
-        assert_eq!((held.bytes(), &*large.payload), (bytes, &[1; 500][..]));
+        assert_eq!((held.bytes(), &*large.payload()), (bytes, &[1; 5_000][..]));
         let second = Arc::clone(&large);
-        let part = large.payload.slice(3..5);
+        let part = large.payload().slice(3..5);
         assert!(held.is_half_full() && held.is_over());
         drop((large, second));
         assert_eq!(held.bytes(), bytes, "a part of it is still to be sent");
         drop(part);
+        assert_eq!(held.bytes(), 0);
+        let small = held.counted(message(vec![1; 500]));
+        let second = Arc::clone(&small);
+        drop(small);
+        assert!(held.bytes() > 500);
+        drop(second);
         assert_eq!(held.bytes(), 0);
         let empty = held.counted(message(Vec::new()));
         assert!(held.bytes() > 100, "an empty message takes memory too");

@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use crate::Filter;
 use crate::frame::Version;
+use crate::parts::Parts;
 use crate::text::{Command, Properties};
 
 /// An event.
@@ -62,30 +63,21 @@ pub struct Connected {
 pub struct Message {
     /// Its sequence number.
     pub sequence_number: u16,
-    /// The destination, two bytes, and the properties, as they came.
-    pub(crate) head: Bytes,
-    /// Bytes of the destination.
-    pub(crate) destination: u8,
-    /// The payload, in the pieces in which it came.
-    pub payload: Payload,
+    /// Its texts and its payload, as they came.
+    pub(crate) parts: Parts,
     /// The .NET type that was in force when it began.
     pub dotnet_type: Option<Arc<str>>,
 }
 
-/// Bytes between destination and properties: the length of the latter.
-const BETWEEN: usize = 2;
-
 impl Message {
     /// Its destination.
     pub fn destination(&self) -> &str {
-        let end = usize::from(self.destination);
-        text(self.head.get(..end))
+        self.parts.destination()
     }
 
     /// Its properties, as they came.
     pub fn raw_properties(&self) -> &str {
-        let begin = usize::from(self.destination).saturating_add(BETWEEN);
-        text(self.head.get(begin..))
+        self.parts.properties()
     }
 
     /// Its properties.
@@ -93,17 +85,21 @@ impl Message {
         Properties::new(self.raw_properties().as_bytes())
     }
 
+    /// Its payload, in the pieces in which it came, sharing their bytes.
+    pub fn payload(&self) -> Payload {
+        self.parts.payload()
+    }
+
+    /// Bytes of its payload.
+    pub fn payload_bytes(&self) -> usize {
+        self.parts.payload_bytes()
+    }
+
     /// Bytes that it holds.
     pub fn held_bytes(&self) -> usize {
         let named = self.dotnet_type.as_ref().map_or(0, |name| name.len());
-        let held = self.head.len().saturating_add(self.payload.held_bytes());
-        held.saturating_add(named)
+        self.parts.held_bytes().saturating_add(named)
     }
-}
-
-/// Text that was found to be ASCII when it came.
-fn text(bytes: Option<&[u8]>) -> &str {
-    std::str::from_utf8(bytes.unwrap_or_default()).unwrap_or_default()
 }
 
 /// A subscription that the peer asks for.

@@ -7,6 +7,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::window::Order;
 use crate::Kind;
+use crate::parts::Parts;
 
 /// Fragments below this many bytes are joined: each that stands alone takes memory beside its own.
 const ALONE_BYTES: usize = 4 << 10;
@@ -18,8 +19,8 @@ pub(super) struct Fragments {
     pub(super) order: Order,
     pub(super) dotnet_type: Option<Arc<str>>,
     /// Destination and properties of the first fragment.
-    pub(super) head: Bytes,
-    pub(super) destination: u8,
+    head: Bytes,
+    destination: u8,
     parts: Vec<Bytes>,
     /// Small fragments behind these.
     tail: BytesMut,
@@ -105,12 +106,13 @@ impl Fragments {
             .saturating_add(named)
     }
 
-    /// The payload, whole.
-    pub(super) fn joined(mut self) -> Payload {
+    /// The texts, and the payload, whole.
+    pub(super) fn joined(mut self) -> Parts {
         self.close_tail();
-        if self.parts.is_empty() {
-            return Payload::from(Bytes::new());
-        }
-        Payload::from_parts(self.parts)
+        let payload = match self.parts.is_empty() {
+            true => Payload::from(Bytes::new()),
+            false => Payload::from_parts(self.parts),
+        };
+        Parts::apart(self.head, self.destination, payload)
     }
 }

@@ -6,10 +6,11 @@ use ackline_core::SendQueue;
 use bytes::{Buf as _, Bytes};
 
 use super::OWED_BYTES;
-use crate::frame::{self, Head, flags};
+use crate::frame::{self, Head, flags, put_parts};
+use crate::parts::Parts;
 
 /// Payloads up to this many bytes are copied beside their head; a larger one is shared.
-const COPIED_BYTES: usize = 2_048;
+pub(crate) const COPIED_BYTES: usize = 2_048;
 /// Bytes of frames that are gathered in one buffer, about.
 const GATHERED_BYTES: usize = 16 << 10;
 
@@ -68,9 +69,32 @@ impl Outgoing {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
+    /// Puts a message that has come in a frame, or was written so.
+    pub(super) fn parts(&mut self, sequence_number: u16, parts: &Parts, fragment: usize) {
+        let most = COPIED_BYTES.min(fragment);
+        match parts.frame().filter(|_| parts.payload_bytes() <= most) {
+            Some(frame) => self.put(|frames| put_parts(frames, sequence_number, parts, frame)),
+            None => {
+                let head = Head {
+                    sequence_number,
+                    destination: parts.destination(),
+                    properties: parts.properties(),
+                };
+                self.message(&head, parts.payload().to_bytes(), fragment);
+            }
+        }
+    }
+
     pub(super) fn message(&mut self, head: &Head<&str>, payload: Bytes, fragment: usize) {
-        if payload.len() <= COPIED_BYTES.min(fragment) {
-            self.put(|frames| head.put_frame(frames, &payload, false));
+        if payload.len() <= COPIED_BYTES {
+            let mut left = &*payload;
+            while let Some((part, rest)) = left.split_at_checked(fragment)
+                && !rest.is_empty()
+            {
+                self.put(|frames| head.put_frame(frames, part, true));
+                left = rest;
+            }
+            self.put(|frames| head.put_frame(frames, left, false));
             return;
         }
         self.bytes = self.bytes.saturating_add(payload.len());

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use ackline_core::Payload;
 use bytes::Buf as _;
 
 use super::window::Order;
@@ -13,6 +12,7 @@ use super::{
 };
 use crate::Limits;
 use crate::frame::Frame;
+use crate::parts::Parts;
 use crate::text::{Command, read_command};
 
 /// Frames up to this many bytes are copied: a larger one keeps the buffer in which it came.
@@ -187,19 +187,17 @@ impl Connection {
                 self.repeated(order);
                 return Ok(());
             }
-            let [head, payload] = whole.slices(&mut self.block, [head, message.payload.clone()]);
+            let parts = self.parts(message, destination, whole);
             let [dotnet_type, _] = self.names.dotnet.clone();
             self.deliver(Message {
                 sequence_number: number,
-                head,
-                destination,
-                payload: Payload::from(payload),
+                parts,
                 dotnet_type,
             });
             return Ok(());
         }
         let len = whole.len;
-        let [head, payload] = whole.slices(&mut self.block, [head, message.payload.clone()]);
+        let [head, payload] = whole.parts(&mut self.block, [head, message.payload.clone()]);
         let [dotnet_type, _] = &self.names.dotnet;
         let incoming = self.incoming.get_or_insert_with(|| {
             // It may stay for long, and must not hold more than itself.
@@ -215,6 +213,22 @@ impl Connection {
         Ok(())
     }
 
+    /// The texts and the payload of a message in one frame.
+    fn parts(&mut self, message: &frame::Message, destination: u8, whole: Whole<'_>) -> Parts {
+        let [texts, payload] = [
+            message.destination.start..message.properties.end,
+            message.payload.clone(),
+        ];
+        if !message.has_shortest_length() {
+            let [head, payload] = whole.parts(&mut self.block, [texts, payload]);
+            return Parts::apart(head, destination, payload.into());
+        }
+        let frame = whole.part(&mut self.block, texts.start..payload.end);
+        // They have two bytes on the wire.
+        let properties = u16::try_from(message.properties.len()).unwrap_or(u16::MAX);
+        Parts::whole(frame, destination, properties)
+    }
+
     /// The last fragment of a message has come.
     fn joined(&mut self, incoming: Fragments) {
         if incoming.order != Order::New {
@@ -223,10 +237,8 @@ impl Connection {
         }
         self.deliver(Message {
             sequence_number: incoming.sequence_number,
-            head: incoming.head.clone(),
-            destination: incoming.destination,
             dotnet_type: incoming.dotnet_type.clone(),
-            payload: incoming.joined(),
+            parts: incoming.joined(),
         });
     }
 
@@ -311,7 +323,7 @@ impl Connection {
                     _ => Arc::from(name),
                 };
                 self.names.last = Some((id, Arc::clone(&name)));
-                let [payload] = whole.slices(&mut self.block, [payload]);
+                let payload = whole.part(&mut self.block, payload);
                 self.events.push(Event::Extension { name, payload });
                 Ok(())
             }
@@ -358,20 +370,28 @@ impl Whole<'_> {
         self.input.get(range.clone()).unwrap_or_default()
     }
 
-    /// Parts of it. A small frame is copied and left in the input: to take it out would cost more than to pass it.
-    fn slices<const N: usize>(
+    /// A part of it. Of a small frame it is copied, and the frame left in the input: to take that out would cost more than
+    /// to pass it.
+    fn part(self, block: &mut super::Block, range: std::ops::Range<usize>) -> Bytes {
+        if self.len > COPIED_BYTES {
+            return self.input.split_to(self.len).freeze().slice(range);
+        }
+        // It, and others of its length behind it.
+        let count = self.input.len().checked_div(self.len).unwrap_or(1);
+        block.copy(self.get(&range), count.min(EVENTS_PER_CALL))
+    }
+
+    /// Two parts of it, as [`part`](Self::part).
+    fn parts(
         self,
         block: &mut super::Block,
-        ranges: [std::ops::Range<usize>; N],
-    ) -> [Bytes; N] {
-        let all = if self.len > COPIED_BYTES {
-            self.input.split_to(self.len).freeze()
-        } else {
-            let bytes = self.input.get(..self.len).unwrap_or_default();
-            // It, and others of its length behind it.
-            let count = self.input.len().checked_div(self.len).unwrap_or(1);
-            block.copy(bytes, count.min(EVENTS_PER_CALL))
-        };
-        ranges.map(|range| all.slice(range))
+        [first, last]: [std::ops::Range<usize>; 2],
+    ) -> [Bytes; 2] {
+        let begin = first.start;
+        let both = self.part(block, begin..last.end);
+        [first, last].map(|range| {
+            let [from, to] = [range.start, range.end].map(|at| at.saturating_sub(begin));
+            both.slice(from..to)
+        })
     }
 }

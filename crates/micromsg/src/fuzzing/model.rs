@@ -39,7 +39,7 @@ impl Coming {
                 assert_eq!(sent.number, came.sequence_number);
                 assert_eq!(sent.destination, came.destination());
                 assert_eq!(sent.properties, came.raw_properties());
-                assert_eq!(sent.payload, came.payload.to_bytes(), "it comes whole");
+                assert_eq!(sent.payload, came.payload().to_bytes(), "it comes whole");
                 assert_eq!(sent.dotnet_type, came.dotnet_type.as_deref());
             }
             (Self::Command(name, properties), Event::Command(came)) => {

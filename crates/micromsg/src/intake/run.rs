@@ -107,12 +107,10 @@ pub struct Kept {
 
 impl Kept {
     /// The parts of a message that are kept.
-    pub(super) fn of(message: Message) -> Self {
-        let properties = message.raw_properties().len();
-        let begin = message.head.len().saturating_sub(properties);
+    pub(super) fn of(message: &Message) -> Self {
         Self {
-            properties: message.head.slice(begin..),
-            payload: message.payload,
+            properties: message.parts.raw_properties(),
+            payload: message.payload(),
         }
     }
 

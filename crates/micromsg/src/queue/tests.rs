@@ -11,12 +11,8 @@ const PLENTY: Room = Room {
 };
 
 fn message(group: u8) -> Arc<Routed> {
-    Arc::new(Routed {
-        destination: "queue/jobs".into(),
-        properties: format!("group:N{group};").into(),
-        payload: Bytes::new(),
-        dotnet_type: None,
-    })
+    let properties = format!("group:N{group};");
+    Arc::new(Routed::new("queue/jobs", &properties, Bytes::new(), None).unwrap())
 }
 
 fn filter(group: u8) -> Arc<Filter> {

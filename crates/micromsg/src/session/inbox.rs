@@ -124,6 +124,36 @@ impl Inbox {
         !self.extensions.is_empty()
     }
 
+    /// Takes the messages in front, as [`Session::receive_some`] says.
+    fn take_some(&mut self, max: usize, bytes: usize, has_acks: bool) -> Vec<Received> {
+        let mut held = 0_usize;
+        let before = self.messages.iter().take(max.max(1)).take_while(|one| {
+            let is_taken = held < bytes.max(1);
+            held = held.saturating_add(one.payload_bytes());
+            is_taken
+        });
+        let count = before.count();
+        let mut all = Vec::with_capacity(count);
+        for _ in 0..count {
+            if let Some(message) = self.messages.pop_front() {
+                all.push(self.taken(message, has_acks));
+            }
+        }
+        all
+    }
+
+    fn taken(&mut self, message: Message, has_acks: bool) -> Received {
+        self.remove(message.held_bytes().saturating_add(WAITING_BYTES));
+        self.taken = self.taken.saturating_add(1);
+        if has_acks {
+            self.unacknowledged.push_back(message.sequence_number);
+        }
+        Received {
+            position: self.taken,
+            message,
+        }
+    }
+
     /// Everything that was taken and handed on is processed (R-MM-24). Acknowledgements may come early (REQ-MM-27): half a
     /// window of processed messages is acknowledged at once, so that the sender need not stop.
     pub(super) fn processed_all(&mut self, machine: &mut Connection, now: Instant) {
@@ -162,23 +192,11 @@ impl Session {
     /// [`Error::Blocked`]: none is there. [`Error::Failed`]; [`Error::Ended`].
     pub fn receive(&mut self) -> Result<Option<Received>, Error> {
         self.inbox.processed_all(&mut self.machine, self.now);
-        let Some(message) = self.inbox.messages.pop_front() else {
-            return match self.over() {
-                None => Err(Error::Blocked),
-                Some(_) if self.has_ended_in_order() => Ok(None),
-                Some(error) => Err(error),
-            };
-        };
-        let inbox = &mut self.inbox;
-        inbox.remove(message.held_bytes().saturating_add(WAITING_BYTES));
-        inbox.taken = inbox.taken.saturating_add(1);
-        if self.machine.windowed().is_some() {
-            inbox.unacknowledged.push_back(message.sequence_number);
+        let has_acks = self.machine.windowed().is_some();
+        match self.inbox.messages.pop_front() {
+            Some(message) => Ok(Some(self.inbox.taken(message, has_acks))),
+            None => self.nothing(),
         }
-        Ok(Some(Received {
-            position: inbox.taken,
-            message,
-        }))
     }
 
     /// Takes the messages that are there, at least one, up to `max`, and none behind one with which they have `bytes`; none
@@ -187,20 +205,12 @@ impl Session {
     /// # Errors
     /// As [`receive`](Self::receive).
     pub fn receive_some(&mut self, max: usize, bytes: usize) -> Result<Vec<Received>, Error> {
-        let Some(first) = self.receive()? else {
-            return Ok(Vec::new());
-        };
-        let mut held = first.message.payload.bytes();
-        let mut all = vec![first];
-        let policy = std::mem::replace(&mut self.inbox.policy, AckPolicy::Manual);
-        while all.len() < max && held < bytes && self.inbox.has_message() {
-            if let Ok(Some(next)) = self.receive() {
-                held = held.saturating_add(next.message.payload.bytes());
-                all.push(next);
-            }
+        self.inbox.processed_all(&mut self.machine, self.now);
+        if !self.inbox.has_message() {
+            return Ok(self.nothing::<Vec<_>>()?.unwrap_or_default());
         }
-        self.inbox.policy = policy;
-        Ok(all)
+        let has_acks = self.machine.windowed().is_some();
+        Ok(self.inbox.take_some(max, bytes, has_acks))
     }
 
     /// For a caller that takes messages ahead of its application: those before the last `count` taken ones are processed, and

@@ -6,41 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::Session;
+use crate::broker::Routed;
 use crate::{Connection, Error, Outbound, refusal};
-
-/// A message on its way to any number of receivers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Routed {
-    /// Its destination.
-    pub destination: Box<str>,
-    /// Its properties, as they go on the wire.
-    pub properties: Box<str>,
-    /// Its payload.
-    pub payload: Bytes,
-    /// Its .NET type.
-    pub dotnet_type: Option<Arc<str>>,
-}
-
-impl Routed {
-    /// The message, but for its payload. The type only goes to ends that know of types.
-    fn outbound(&self, has_types: bool) -> Outbound<'_> {
-        Outbound {
-            destination: &self.destination,
-            properties: &self.properties,
-            dotnet_type: self.dotnet_type.as_deref().filter(|_| has_types),
-        }
-    }
-
-    /// Bytes that it holds, with those beside its texts and its payload.
-    pub fn bytes(&self) -> usize {
-        let texts = self.destination.len().saturating_add(self.properties.len());
-        let own = texts.saturating_add(self.payload.len());
-        own.saturating_add(ROUTED_BYTES)
-    }
-}
-
-/// Bytes that a message takes beside its own, about: many empty ones have a price too.
-const ROUTED_BYTES: usize = 128;
 
 /// Messages that wait to be sent.
 #[derive(Debug)]
@@ -85,9 +52,13 @@ impl Outbox {
             if !self.has_room(machine, bytes) {
                 return;
             }
-            let payload = next.payload.clone();
-            if machine.send(next.outbound(has_types), payload).is_err() {
-                // Its window is full, or the connection is over. Texts were checked before.
+            // The type only goes to ends that know of types.
+            let dotnet_type = next.dotnet_type().filter(|_| has_types);
+            if machine
+                .send_parts(next.parts(), dotnet_type.map(|name| &**name))
+                .is_err()
+            {
+                // Its window is full, or the connection is over.
                 return;
             }
             self.bytes = self.bytes.saturating_sub(bytes);
@@ -137,7 +108,7 @@ impl Session {
             }
             checked => self.told(checked)?,
         }
-        let sent = self.machine.send(message, payload);
+        let sent = self.machine.send_checked(message, payload);
         self.told(sent)?;
         self.outbox.sent = self.outbox.sent.saturating_add(1);
         Ok(self.outbox.sent)

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::{Buf as _, Bytes};
 
 use super::*;
+use crate::broker::Routed;
 use crate::text::Command;
 use crate::{AckPolicy, Offer, Outbound};
 
@@ -85,7 +86,7 @@ fn payload(session: &mut Session) -> Bytes {
         .unwrap()
         .unwrap()
         .message
-        .payload
+        .payload()
         .to_bytes()
 }
 
@@ -398,12 +399,8 @@ fn messages_wait_for_room_and_their_sender_is_woken() {
 fn delivered_messages_leave_as_the_window_allows() {
     let server = config(|offer, _| offer.window = 2);
     let mut pair = Pair::new(config(|_, _| {}), server);
-    let routed = Arc::new(Routed {
-        destination: "t".into(),
-        properties: "a:N1;".into(),
-        payload: Bytes::from_static(b"x"),
-        dotnet_type: None,
-    });
+    let routed = Routed::new("t", "a:N1;", Bytes::from_static(b"x"), None);
+    let routed = Arc::new(routed.unwrap());
     let waiting = pair.server.deliver(vec![Arc::clone(&routed); 5]).unwrap();
     assert!(waiting >= 3 * routed.bytes());
     assert_eq!(

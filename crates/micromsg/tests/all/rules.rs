@@ -329,7 +329,7 @@ fn r_mm_14_small_and_large_fragments_are_joined_in_their_order() {
         }
         let found = events(&mut end);
         assert!(
-            matches!(&found[..], [Event::Message(one)] if one.payload.to_bytes() == whole),
+            matches!(&found[..], [Event::Message(one)] if one.payload().to_bytes() == whole),
             "turn {turn}"
         );
         assert_eq!((end.coming_bytes(), end.held_bytes()), (0, 0));

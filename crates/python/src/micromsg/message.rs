@@ -94,7 +94,7 @@ impl Maker {
         let dotnet = message.dotnet_type.as_deref();
         Ok(MicroMsgMessage {
             position: received.position,
-            payload: joined(py, &message.payload)?.unbind(),
+            payload: joined(py, &message.payload())?.unbind(),
             destination: shared(py, destination, message.destination()),
             raw_properties: shared(py, properties, message.raw_properties()),
             properties: PyOnceLock::new(),

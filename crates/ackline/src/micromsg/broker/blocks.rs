@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ackline_micromsg::session::Routed;
+use ackline_micromsg::broker::Routed;
 use ackline_micromsg::stored::put_length;
 use ackline_spool::{Block, Origin};
 
@@ -32,14 +32,15 @@ pub(super) fn block(
         body.copy(&length);
     };
     for (message, _) in messages {
-        put(&mut body, message.properties.len());
-        body.copy(message.properties.as_bytes());
-        put(&mut body, message.payload.len());
-        body.put(&message.payload);
+        put(&mut body, message.properties().len());
+        body.copy(message.properties().as_bytes());
+        let payload = message.payload();
+        put(&mut body, payload.len());
+        body.put(&payload);
     }
     let (body, inflated_bytes) = body.finish();
     let first = messages.first();
-    let dotnet_type = first.and_then(|(message, _)| message.dotnet_type.clone());
+    let dotnet_type = first.and_then(|(message, _)| message.dotnet_type().cloned());
     let own = dotnet_type.map(|name| (read_back::DOTNET_TYPE.into(), name));
     let (name, attributes, repeats) = match source {
         Source::Publisher(publisher) => {

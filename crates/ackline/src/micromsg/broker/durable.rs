@@ -11,8 +11,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ackline_core::OpenError;
+use ackline_micromsg::broker::Routed;
 use ackline_micromsg::broker::{self, Cursor, Finished, Kept, Refusal};
-use ackline_micromsg::session::Routed;
 use ackline_spool::{
     Access, Handed, Lease, Promise, Settle, Spool, SpoolError, Writer, WriterOptions,
 };
@@ -187,7 +187,8 @@ impl Durable {
             hub: Arc::downgrade(hub),
             queue: Arc::downgrade(queue),
         });
-        for messages in messages.chunk_by(|(one, _), (next, _)| one.dotnet_type == next.dotnet_type)
+        for messages in
+            messages.chunk_by(|(one, _), (next, _)| one.dotnet_type() == next.dotnet_type())
         {
             let token = stored.next_token;
             stored.next_token += 1;

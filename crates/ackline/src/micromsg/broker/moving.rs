@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use ackline_micromsg::broker::Routed;
 use ackline_micromsg::broker::{Kept, Unfinished};
-use ackline_micromsg::session::Routed;
 use ackline_spool::{Handed, Promise, Settle, SpoolError, WriterState, WriterStats};
 use tokio::time::Instant;
 
@@ -235,7 +235,7 @@ impl Durable {
             let own = read.messages.into_iter();
             let own = own.filter(|(at, _)| plan.left.has(*at));
             let own: Vec<(Arc<Routed>, u64)> = own.map(|(at, one)| (Arc::new(one), at)).collect();
-            let alike = own.chunk_by(|(one, _), (next, _)| one.dotnet_type == next.dotnet_type);
+            let alike = own.chunk_by(|(one, _), (next, _)| one.dotnet_type() == next.dotnet_type());
             let blocks: Vec<_> = alike
                 .map(|messages| Handed {
                     block: block(&plan.queue, &Source::Copy, messages),

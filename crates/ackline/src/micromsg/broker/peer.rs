@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use ackline_core::locked;
 use ackline_link::{Link, PeerInfo};
-use ackline_micromsg::broker::{Acks, HandedOut};
+use ackline_micromsg::broker::{Acks, HandedOut, Routed};
 use ackline_micromsg::queue::Room;
-use ackline_micromsg::session::{Routed, Session};
+use ackline_micromsg::session::Session;
 
 use super::queue_cell::QueueCell;
 

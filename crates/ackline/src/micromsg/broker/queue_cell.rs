@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use ackline_core::locked;
 use ackline_micromsg::Filter;
 use ackline_micromsg::broker::Finished;
+use ackline_micromsg::broker::Routed;
 use ackline_micromsg::queue::Queue;
-use ackline_micromsg::session::Routed;
 
 use super::durable::Stored;
 use super::hub::Hub;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use ackline_micromsg::session::Routed;
+use ackline_micromsg::broker::Routed;
 use ackline_micromsg::stored::{StoredMessages, put_length};
 use ackline_spool::{
     Layout, LayoutError, Layouts, OnLoss, ReadOptions, Rows, Spool, SpoolError, StoredBlock,
@@ -94,11 +94,10 @@ fn take(batch: &RecordBatch, queue: &str, messages: &mut Vec<(u64, Routed)>) -> 
         let Ok(stored) = StoredMessages::new(payloads.value(row), 1).read() else {
             continue;
         };
-        let message = Routed {
-            destination: queue.into(),
-            properties: String::from_utf8_lossy(stored.properties).into(),
-            payload: Bytes::copy_from_slice(stored.payload),
-            dotnet_type: dotnet_type(batch, row),
+        let properties = String::from_utf8_lossy(stored.properties);
+        let payload = Bytes::copy_from_slice(stored.payload);
+        let Ok(message) = Routed::new(queue, &properties, payload, dotnet_type(batch, row)) else {
+            continue;
         };
         bytes += message.bytes();
         messages.push((u64::try_from(positions.value(row)).unwrap_or(0), message));

@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use ackline_micromsg::Error;
-use ackline_micromsg::broker::{self, FanOut, Finished, Refusal};
-use ackline_micromsg::session::{Arrival, Received, Routed, Session, Wait};
+use ackline_micromsg::broker::{self, FanOut, Finished, Refusal, Routed};
+use ackline_micromsg::session::{Arrival, Received, Session, Wait};
 use ackline_micromsg::{Filter, Subscribe};
 use tokio::sync::futures::Notified;
 
@@ -369,6 +369,6 @@ impl Drop for Serving {
 }
 
 /// Messages that are taken at once.
-const MOST_MESSAGES: usize = 256;
+const MOST_MESSAGES: usize = 1_000;
 /// Bytes of their payloads, about.
 const MOST_BYTES: usize = 256 << 10;

@@ -96,7 +96,7 @@ async fn a_publisher_that_ends_its_direction_is_acknowledged() {
     let one = worker(&broker, "queue/jobs", 10).await;
     for _ in 0..3 {
         let received = soon(one.receive()).await.unwrap().unwrap();
-        assert_eq!(received.message.payload.to_bytes(), "work");
+        assert_eq!(received.message.payload().to_bytes(), "work");
         one.ack(received.position).unwrap();
     }
 }

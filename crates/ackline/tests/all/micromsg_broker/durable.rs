@@ -170,7 +170,7 @@ async fn a_backlog_that_is_larger_than_the_memory_is_read_from_the_spool() {
     for number in 0..3_000 {
         let received = soon(worker.receive()).await.unwrap().unwrap();
         assert_eq!(
-            received.message.payload.to_bytes(),
+            received.message.payload().to_bytes(),
             number.to_string().repeat(100)
         );
         worker.ack(received.position).unwrap();
@@ -183,7 +183,7 @@ async fn a_backlog_that_is_larger_than_the_memory_is_read_from_the_spool() {
     for number in 3_000..6_100 {
         let received = soon(worker.receive()).await.unwrap().unwrap();
         assert_eq!(
-            received.message.payload.to_bytes(),
+            received.message.payload().to_bytes(),
             number.to_string().repeat(100)
         );
         worker.ack(received.position).unwrap();
@@ -192,7 +192,7 @@ async fn a_backlog_that_is_larger_than_the_memory_is_read_from_the_spool() {
         soon(publisher.send(&large(number))).await.unwrap();
         let received = soon(worker.receive()).await.unwrap().unwrap();
         assert_eq!(
-            received.message.payload.to_bytes(),
+            received.message.payload().to_bytes(),
             number.to_string().repeat(100)
         );
         worker.ack(received.position).unwrap();

@@ -1,0 +1,108 @@
+//! A message on its way to any number of receivers.
+
+use std::sync::Arc;
+
+use ackline_core::UsageError;
+use bytes::Bytes;
+
+use super::held::Counted;
+use crate::Message;
+use crate::connection::COPIED_BYTES;
+use crate::frame::Head;
+use crate::parts::Parts;
+use crate::text::{check_destination, check_texts};
+
+/// A message on its way to any number of receivers. Its texts are sound.
+#[derive(Debug)]
+pub struct Routed {
+    parts: Parts,
+    dotnet_type: Option<Arc<str>>,
+    /// Its bytes, where receivers copy the payload; else the payload has them.
+    counted: Option<Counted>,
+}
+
+impl Routed {
+    /// A message with its properties as they go on the wire.
+    ///
+    /// # Errors
+    /// `not_ascii`; `out_of_range`: a destination above 255 bytes, or properties above 65,535.
+    pub fn new(
+        destination: &str,
+        properties: &str,
+        payload: Bytes,
+        dotnet_type: Option<Arc<str>>,
+    ) -> Result<Self, UsageError> {
+        check_destination(destination)?;
+        check_texts(properties, dotnet_type.as_deref())?;
+        let head = Head {
+            sequence_number: 0,
+            destination,
+            properties,
+        };
+        Ok(Self {
+            parts: head.parts(payload),
+            dotnet_type,
+            counted: None,
+        })
+    }
+
+    /// A message that has come.
+    pub fn of(message: &Message) -> Self {
+        Self {
+            parts: message.parts.clone().joined(),
+            dotnet_type: message.dotnet_type.clone(),
+            counted: None,
+        }
+    }
+
+    /// The same message, counted until it is dropped, with what connections share of its payload.
+    pub(super) fn counted(mut self, counted: Counted) -> Self {
+        if self.parts.payload_bytes() <= COPIED_BYTES {
+            self.counted = Some(counted);
+        } else {
+            self.parts = self.parts.moved(|memory| counted.own(memory));
+        }
+        self
+    }
+
+    pub(crate) const fn parts(&self) -> &Parts {
+        &self.parts
+    }
+
+    /// Its destination.
+    pub fn destination(&self) -> &str {
+        self.parts.destination()
+    }
+
+    /// Its properties, as they go on the wire.
+    pub fn properties(&self) -> &str {
+        self.parts.properties()
+    }
+
+    /// Its payload, sharing its bytes.
+    pub fn payload(&self) -> Bytes {
+        self.parts.payload().to_bytes()
+    }
+
+    /// Its .NET type.
+    pub const fn dotnet_type(&self) -> Option<&Arc<str>> {
+        self.dotnet_type.as_ref()
+    }
+
+    /// Bytes that it holds, with those beside its texts and its payload.
+    pub fn bytes(&self) -> usize {
+        let own = self.parts.text_bytes().saturating_add(ROUTED_BYTES);
+        own.saturating_add(self.parts.payload_bytes())
+    }
+}
+
+impl PartialEq for Routed {
+    fn eq(&self, other: &Self) -> bool {
+        self.parts == other.parts && self.dotnet_type == other.dotnet_type
+    }
+}
+
+impl Eq for Routed {}
+
+/// Bytes that a message takes beside its own, about: many empty ones have a price too.
+const ROUTED_BYTES: usize = 128;

@@ -1,0 +1,149 @@
+//! Destination, properties and payload of a message in one piece, as they stand in a frame: what came so goes on so.
+
+use ackline_core::Payload;
+use bytes::Bytes;
+
+/// The texts and the payload of a message.
+#[derive(Debug, Clone)]
+pub(crate) struct Parts {
+    /// A frame from its destination on: the destination, the properties behind their length, and the payload behind its
+    /// length, unless that is apart.
+    frame: Bytes,
+    /// Bytes of the destination.
+    destination: u8,
+    /// Bytes of the properties.
+    properties: u16,
+    /// The payload where it is not in the frame.
+    apart: Option<Box<Payload>>,
+}
+
+/// Bytes of the length of the properties, between these and the destination.
+const BETWEEN: usize = 2;
+
+impl Parts {
+    /// Parts that a frame has whole. Its payload must stand behind the shortest length.
+    pub(crate) const fn whole(frame: Bytes, destination: u8, properties: u16) -> Self {
+        Self {
+            frame,
+            destination,
+            properties,
+            apart: None,
+        }
+    }
+
+    /// Parts of which a frame has the texts, with a payload of its own.
+    pub(crate) fn apart(head: Bytes, destination: u8, payload: Payload) -> Self {
+        let before = usize::from(destination).saturating_add(BETWEEN);
+        Self {
+            properties: u16::try_from(head.len().saturating_sub(before)).unwrap_or(u16::MAX),
+            frame: head,
+            destination,
+            apart: Some(Box::new(payload)),
+        }
+    }
+
+    pub(crate) fn destination(&self) -> &str {
+        text(self.frame.get(..usize::from(self.destination)))
+    }
+
+    pub(crate) fn properties(&self) -> &str {
+        text(
+            self.frame
+                .get(self.begin_of_properties()..self.end_of_texts()),
+        )
+    }
+
+    /// The properties, sharing their bytes.
+    pub(crate) fn raw_properties(&self) -> Bytes {
+        self.frame
+            .slice(self.begin_of_properties()..self.end_of_texts())
+    }
+
+    pub(crate) const fn destination_bytes(&self) -> u8 {
+        self.destination
+    }
+
+    pub(crate) fn text_bytes(&self) -> usize {
+        usize::from(self.destination).saturating_add(usize::from(self.properties))
+    }
+
+    fn begin_of_properties(&self) -> usize {
+        usize::from(self.destination).saturating_add(BETWEEN)
+    }
+
+    fn end_of_texts(&self) -> usize {
+        self.begin_of_properties()
+            .saturating_add(usize::from(self.properties))
+    }
+
+    /// Begin of a payload in the frame.
+    fn begin_of_payload(&self) -> usize {
+        let end = self.end_of_texts();
+        let behind = self.frame.len().saturating_sub(end);
+        end.saturating_add(if behind > SHORT { 4 } else { 1 })
+    }
+
+    /// The payload, sharing its bytes.
+    pub(crate) fn payload(&self) -> Payload {
+        match &self.apart {
+            Some(payload) => Payload::clone(payload),
+            None => self.frame.slice(self.begin_of_payload()..).into(),
+        }
+    }
+
+    pub(crate) fn payload_bytes(&self) -> usize {
+        match &self.apart {
+            Some(payload) => payload.bytes(),
+            None => self.frame.len().saturating_sub(self.begin_of_payload()),
+        }
+    }
+
+    /// The frame from its destination on, where it has the payload.
+    pub(crate) fn frame(&self) -> Option<&[u8]> {
+        self.apart.is_none().then_some(&*self.frame)
+    }
+
+    /// The same with a payload in one piece.
+    pub(crate) fn joined(mut self) -> Self {
+        if let Some(payload) = &mut self.apart {
+            **payload = payload.to_bytes().into();
+        }
+        self
+    }
+
+    /// The same with other memory for the payload, with the same bytes.
+    pub(crate) fn moved(mut self, memory: impl FnOnce(Bytes) -> Bytes) -> Self {
+        match &mut self.apart {
+            Some(payload) => **payload = memory(payload.to_bytes()).into(),
+            None => self.frame = memory(self.frame),
+        }
+        self
+    }
+
+    /// Bytes that they hold.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let apart = self
+            .apart
+            .as_ref()
+            .map_or(0, |payload| payload.held_bytes());
+        self.frame.len().saturating_add(apart)
+    }
+}
+
+impl PartialEq for Parts {
+    fn eq(&self, other: &Self) -> bool {
+        self.destination() == other.destination()
+            && self.properties() == other.properties()
+            && self.payload() == other.payload()
+    }
+}
+
+impl Eq for Parts {}
+
+/// Most bytes of a payload behind a length of one byte, with that.
+const SHORT: usize = 256;
+
+/// Text that was found to be ASCII before.
+fn text(bytes: Option<&[u8]>) -> &str {
+    std::str::from_utf8(bytes.unwrap_or_default()).unwrap_or_default()
+}
