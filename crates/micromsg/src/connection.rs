@@ -229,7 +229,7 @@ impl Connection {
     /// # Errors
     /// `handshake_incomplete`, `closed`, `window_full`; `not_ascii`; `out_of_range`: a destination above 255 bytes, properties
     /// above 65,535 (R-MM-V13), or a payload of 2^32; `extension_not_negotiated`: a .NET type without `dotnet`.
-    pub fn send(&mut self, message: Outbound<'_>, payload: Bytes) -> Result<u16, UsageError> {
+    pub fn send(&mut self, message: Outbound<'_>, payload: &Bytes) -> Result<u16, UsageError> {
         self.check_send(message)?;
         self.send_checked(message, payload)
     }
@@ -238,7 +238,7 @@ impl Connection {
     pub(crate) fn send_checked(
         &mut self,
         message: Outbound<'_>,
-        payload: Bytes,
+        payload: &Bytes,
     ) -> Result<u16, UsageError> {
         if payload.len() > usize::try_from(u32::MAX).unwrap_or(usize::MAX) {
             return Err(refusal::PAYLOAD_TOO_LONG);

@@ -378,7 +378,7 @@ impl End {
         let matching = self.subscriptions.matching(message.destination, &view);
         let count = matching.count();
         if count > 0 {
-            connection.send(message, args.bytes("payload"))?;
+            connection.send(message, &args.bytes("payload"))?;
         }
         Ok(count.into())
     }
@@ -403,7 +403,7 @@ impl Vocabulary for End {
                     properties: &properties,
                     dotnet_type: args.get("dotnet_type").map(text_of),
                 };
-                connection.send(message, args.bytes("payload"))?;
+                connection.send(message, &args.bytes("payload"))?;
             }
             "ack" => connection.ack(args.required("through")?)?,
             "processed" => connection.processed(now, args.required("through")?)?,

@@ -223,7 +223,7 @@ impl Intake {
             any = true;
             match event {
                 Event::Connected(connected) => self.connected(&connected.identity),
-                Event::Message(message) => self.message(message),
+                Event::Message(message) => self.message(&message),
                 Event::Command(command) => self.ignored(&command.name),
                 Event::Extension { name, .. } => self.ignored(&name),
                 Event::Subscribe(_) => self.ignored("subscribe"),
@@ -280,8 +280,8 @@ impl Intake {
     }
 
     /// A message becomes part of the last run of its destination, or begins one.
-    fn message(&mut self, message: Message) {
-        let entered = self.destinations.enter(&message, &self.peer.identity);
+    fn message(&mut self, message: &Message) {
+        let entered = self.destinations.enter(message, &self.peer.identity);
         let (from, source, first) = match entered {
             Ok(entered) => entered,
             Err(hit) => return self.fail(Kind::Limit(hit)),
@@ -301,7 +301,7 @@ impl Intake {
             && self
                 .unacknowledged
                 .push(run.number, message.sequence_number);
-        let held = run.push(Kept::of(&message), begins);
+        let held = run.push(Kept::of(message), begins);
         self.runs.charge(1, held);
         self.landing = self.landing.saturating_add(held);
     }

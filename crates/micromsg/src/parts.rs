@@ -91,6 +91,12 @@ impl Parts {
         }
     }
 
+    /// The payload, where it is in the frame.
+    pub(crate) fn payload_in_one(&self) -> Option<&[u8]> {
+        let payload = self.frame.get(self.begin_of_payload()..);
+        payload.filter(|_| self.apart.is_none())
+    }
+
     pub(crate) fn payload_bytes(&self) -> usize {
         match &self.apart {
             Some(payload) => payload.bytes(),
@@ -146,4 +152,59 @@ const SHORT: usize = 256;
 /// Text that was found to be ASCII before.
 fn text(bytes: Option<&[u8]>) -> &str {
     std::str::from_utf8(bytes.unwrap_or_default()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::Head;
+
+    fn parts(destination: &str, properties: &str, payload: &[u8]) -> Parts {
+        let head = Head {
+            sequence_number: 7,
+            destination,
+            properties,
+        };
+        head.parts(Bytes::copy_from_slice(payload))
+    }
+
+    #[test]
+    fn all_parts_are_found_whatever_their_lengths() {
+        let long = "p:N1;".repeat(9_000);
+        for destination in ["", "d", &"d".repeat(255)] {
+            for properties in ["", "a:N1;", &long] {
+                for len in [0, 1, 254, 255, 256, 257, 2_048, 2_049, 70_000] {
+                    let payload: Vec<u8> =
+                        (0..len).map(|at| u8::try_from(at % 251).unwrap()).collect();
+                    let found = parts(destination, properties, &payload);
+                    assert_eq!(found.destination(), destination);
+                    assert_eq!(found.properties(), properties);
+                    assert_eq!(found.raw_properties(), properties);
+                    assert_eq!(found.payload().to_bytes(), payload);
+                    assert_eq!(found.payload_bytes(), len);
+                    assert_eq!(found.text_bytes(), destination.len() + properties.len());
+                    if let Some(one) = found.payload_in_one() {
+                        assert_eq!(one, payload);
+                    }
+                    assert_eq!(found.clone().joined(), found);
+                    assert_eq!(found.clone().moved(|memory| memory.to_vec().into()), found);
+                    assert!(found.held_bytes() >= found.text_bytes() + len);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn parts_are_equal_wherever_the_payload_stands() {
+        let one = parts("d", "a:N1;", b"payload");
+        let head = Bytes::from_static(b"d\0\x05a:N1;");
+        let pieces = [Bytes::from_static(b"pay"), Bytes::from_static(b"load")];
+        let apart = Parts::apart(head, 1, pieces.into_iter().collect());
+        assert_eq!(apart.payload_in_one(), None);
+        assert_eq!(apart.frame(), None);
+        assert_eq!(apart.joined(), one);
+        assert_ne!(parts("d", "a:N1;", b"payloa"), one);
+        assert_ne!(parts("e", "a:N1;", b"payload"), one);
+        assert_ne!(parts("d", "a:N2;", b"payload"), one);
+    }
 }

@@ -8,6 +8,7 @@ use bytes::{Bytes, BytesMut};
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PySequence, PyString};
+use pyo3::{PyClass, PyClassInitializer, ffi};
 
 use crate::{arrow_in, errors};
 
@@ -174,4 +175,18 @@ pub(crate) fn joined<'py>(py: Python<'py>, payload: &Payload) -> PyResult<Bound<
         }
         Ok(())
     })
+}
+
+/// Makes an object that refers to bytes and texts alone: it is in no cycle, and Python's collector need not know it. The
+/// collector would look at each message of a batch several times.
+#[allow(unsafe_code)] // there is no safe form
+pub(crate) fn untracked<T: PyClass>(
+    py: Python<'_>,
+    value: impl Into<PyClassInitializer<T>>,
+) -> PyResult<Bound<'_, T>> {
+    let object = Bound::new(py, value)?;
+    // SAFETY: a living object of a type with a collector's head, as each class made here has; untracking is
+    // allowed at any time, and freeing does not ask for it.
+    unsafe { ffi::PyObject_GC_UnTrack(object.as_ptr().cast()) }
+    Ok(object)
 }

@@ -11,7 +11,7 @@ import pytest
 from support.commands import wait_until
 from support.micromsg_pair import MANUAL, NOW, TIME, URL
 
-from ackline import LinkClosed, LinkTimeout, TransportError, UsageError, micromsg
+from ackline import LinkClosed, LinkTimeout, PeerFailed, TransportError, UsageError, micromsg
 from ackline.aio import micromsg as aio
 from ackline.micromsg import where
 
@@ -109,6 +109,42 @@ def test_wrong_arguments_of_a_broker_are_named(broker: micromsg.Broker) -> None:
         micromsg.serve("bpmux://127.0.0.1:0")
     with pytest.raises(TransportError):
         micromsg.serve(broker.url)
+
+
+def test_a_queue_that_a_spool_cannot_keep_is_refused_at_the_start(tmp_path: Path) -> None:
+    long = "queue/" + "x" * 60
+    with pytest.raises(UsageError, match=f'queues has "{long}", which a spool cannot keep'):
+        micromsg.serve(URL, spool=tmp_path / "spool", queues=[long])
+    assert not (tmp_path / "spool").exists()
+    with micromsg.serve(URL, queues=[long]) as broker, micromsg.connect(broker.url) as connection:
+        connection.subscribe(long)
+        connection.send(b"1", long)
+        message = connection.receive(timeout=TIME)
+        assert message is not None
+        assert message.payload == b"1"
+
+
+@pytest.mark.parametrize("topic", ["caf\N{LATIN SMALL LETTER E WITH ACUTE}", "t" * 256])
+def test_a_topic_that_no_message_can_have_is_refused(broker: micromsg.Broker, topic: str) -> None:
+    with micromsg.connect(broker.url) as connection:
+        connection.command("subscribe", {"topic": topic})
+        with pytest.raises(PeerFailed, match="no message can have this topic"):
+            connection.receive(timeout=TIME)
+    wait_until(lambda: broker.stats()["refused"] == 1, "it is refused")
+    (refused,) = broker.refusals()
+    assert refused["code"] == "micromsg.topic_name"
+
+
+def test_messages_that_end_with_a_broker_without_a_spool_are_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with micromsg.serve(URL) as broker:
+        connection = micromsg.connect(broker.url)
+        connection.send_some([(b"%d" % number, "queue/jobs") for number in range(7)])
+        wait_until(lambda: broker.stats()["waiting"] == 7, "all have come")
+    connection.abort()
+    (line,) = [it.getMessage() for it in caplog.records if "queues_dropped" in it.getMessage()]
+    assert "messages=7" in line
 
 
 def test_refused_connections_and_errors_of_clients_are_told(

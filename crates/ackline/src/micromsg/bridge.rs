@@ -64,7 +64,7 @@ async fn messages(
                 dotnet_type: message.dotnet_type.as_deref(),
             };
             let payload = message.payload().to_bytes();
-            let at = verb(to, |session| session.send(outbound, payload.clone())).await?;
+            let at = verb(to, |session| session.send(outbound, &payload)).await?;
             // The other half lives as long as this one.
             let _ = sent.send((position, at));
         }

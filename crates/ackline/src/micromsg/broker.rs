@@ -158,6 +158,9 @@ pub async fn serve(url: &str, mut options: BrokerOptions) -> Result<Broker, Erro
     let endpoint = options.endpoint(url)?;
     let names =
         QueueNames::read(options.queues.as_deref().unwrap_or(QUEUES)).map_err(OpenError::Option)?;
+    if options.spool.is_some() {
+        names.check_consumers().map_err(OpenError::Option)?;
+    }
     let spec = ListenSpec::new(endpoint, options.acceptor.handshake_timeout);
     let spec = spec.map_err(OpenError::url)?;
     let broken = |error| OpenError::listen(format!("{spec}: {error}"));
@@ -307,6 +310,7 @@ impl Broker {
                     .all(|queue| queue.lock().queue.out() == 0)
         });
         let is_settled = is_settled.await;
+        self.say_dropped();
         for peer in self.hub.peers() {
             // It may be over.
             let _ = peer.link.call(|session, _| session.close());
@@ -324,6 +328,28 @@ impl Broker {
             return Ok(());
         }
         Err(Error::Timeout)
+    }
+
+    /// Without a spool the messages of queues end here; their publishers were not told that they are safe.
+    fn say_dropped(&self) {
+        let messages: usize = if self.hub.durable.is_some() {
+            0
+        } else {
+            let queues = self.hub.all_queues();
+            let left = queues.iter().map(|queue| {
+                let state = queue.lock();
+                state.queue.waiting() + state.queue.out()
+            });
+            left.sum()
+        };
+        if messages > 0 {
+            tracing::warn!(
+                code = "micromsg.queues_dropped",
+                messages,
+                option = "--spool",
+                "the broker ends with messages in its queues, which only a spool keeps; none of them was acknowledged to its publisher"
+            );
+        }
     }
 
     /// Ends the broker at once: messages that wait for subscribers are dropped, and nothing more is acknowledged.

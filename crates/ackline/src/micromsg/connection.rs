@@ -157,7 +157,7 @@ impl Connection {
     pub async fn send(&self, message: &Message) -> Result<u64, Error> {
         let properties = message.raw_properties()?;
         let send = |session: &mut Session, _| {
-            session.send(message.outbound(&properties), message.payload.clone())
+            session.send(message.outbound(&properties), &message.payload)
         };
         self.top.when(|_| Wait::Room, send).await
     }
@@ -169,7 +169,7 @@ impl Connection {
     pub fn try_send(&self, message: &Message) -> Result<u64, Error> {
         let properties = message.raw_properties()?;
         let send = |session: &mut Session, _| {
-            session.send(message.outbound(&properties), message.payload.clone())
+            session.send(message.outbound(&properties), &message.payload)
         };
         self.top.call_now(send)
     }

@@ -120,7 +120,7 @@ impl Publisher {
     async fn try_put(&self, message: Outbound<'_>, payload: Bytes) -> bool {
         let when_room = |machine: &mut Connection, _| {
             while machine.poll_event().is_some() {}
-            match machine.send(message, payload.clone()) {
+            match machine.send(message, &payload) {
                 Err(error) if error.code == "window_full" => Poll::Pending,
                 sent => Poll::Ready(sent.is_ok()),
             }
@@ -195,7 +195,9 @@ impl ByHand {
             destination,
             ..Outbound::default()
         };
-        self.machine.send(message, payload.into()).unwrap();
+        self.machine
+            .send(message, &Bytes::copy_from_slice(payload.as_bytes()))
+            .unwrap();
         self.flush().await;
     }
 
@@ -429,7 +431,10 @@ async fn a_message_is_acknowledged_when_it_and_all_before_it_are_committed() {
             destination,
             ..Outbound::default()
         };
-        publisher.machine.send(message, payload.into()).unwrap();
+        publisher
+            .machine
+            .send(message, &Bytes::copy_from_slice(payload.as_bytes()))
+            .unwrap();
     }
     publisher.flush().await;
     until(&receiver, "let go", |stats| {

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ackline::micromsg::{
@@ -83,6 +85,9 @@ pub(super) fn filters(time: Duration) -> Result<Counted> {
     Ok(counted(count, begun))
 }
 
+/// Batches that the publisher may be ahead of each subscriber: the broker ends one for which too much waits.
+const AHEAD: u64 = 32;
+
 /// Deliveries of a broker to so many subscribers of a topic, each on a connection of its own.
 pub(super) async fn fan_out(time: Duration, subscribers: usize, ends: &Ends) -> Result<Counted> {
     let serving = ends
@@ -90,7 +95,7 @@ pub(super) async fn fan_out(time: Duration, subscribers: usize, ends: &Ends) -> 
         .spawn(micromsg::serve(URL, BrokerOptions::default()));
     let broker = serving.await??;
     let url = broker.url().to_owned();
-    let mut receiving = Vec::new();
+    let (mut receiving, mut counts) = (Vec::new(), Vec::new());
     for _ in 0..subscribers {
         let url = url.clone();
         let subscribing = ends.one.spawn(async move {
@@ -99,15 +104,16 @@ pub(super) async fn fan_out(time: Duration, subscribers: usize, ends: &Ends) -> 
             Ok::<_, Failed>(connection)
         });
         let connection = subscribing.await??;
+        let count = Arc::new(AtomicU64::new(0));
+        counts.push(Arc::clone(&count));
         receiving.push(ends.one.spawn(async move {
-            let mut count = 0;
             loop {
                 let messages = connection.receive_some(BATCH, MOST_BYTES).await?;
-                count += u64::try_from(messages.len())?;
-                if messages.is_empty()
-                    || messages.iter().any(|one| one.message.payload_bytes() == 0)
-                {
-                    return Ok::<_, Failed>(count);
+                let taken = u64::try_from(messages.len())?;
+                let all = count.fetch_add(taken, Ordering::Relaxed) + taken;
+                let mut each = messages.iter();
+                if messages.is_empty() || each.any(|one| one.message.payload_bytes() == 0) {
+                    return Ok::<_, Failed>(all);
                 }
             }
         }));
@@ -115,7 +121,16 @@ pub(super) async fn fan_out(time: Duration, subscribers: usize, ends: &Ends) -> 
     let begun = Instant::now();
     let publishing = ends.one.spawn(async move {
         let connection = micromsg::connect(&url, ConnectOptions::default()).await?;
-        send(&connection, time).await?;
+        let mut sent = 0;
+        while begun.elapsed() < time {
+            let slowest = counts.iter().map(|one| one.load(Ordering::Relaxed)).min();
+            if sent > slowest.unwrap_or(0) + AHEAD * u64::try_from(BATCH)? {
+                tokio::task::yield_now().await;
+                continue;
+            }
+            connection.send_all(&mut batch()).await?;
+            sent += u64::try_from(BATCH)?;
+        }
         // The last one, by its length.
         let last =
             Message::new(TOPIC, Bytes::new()).with("last", Property::Number(Number::Whole(1)));

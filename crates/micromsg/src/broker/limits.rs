@@ -1,6 +1,7 @@
 //! The limits on subscriptions.
 
 use crate::Subscribe;
+use crate::text::check_destination;
 
 /// Bytes of a subscription beside its texts, about.
 const SUBSCRIPTION_BYTES: usize = 256;
@@ -50,8 +51,15 @@ impl SubscriptionLimits {
     /// Judges a subscription; returns the bytes that it takes.
     ///
     /// # Errors
-    /// The limit that it exceeds.
+    /// The limit that it exceeds, or that no message can match it.
     pub fn check(&self, wanted: &Subscribe, now: Subscribed) -> Result<usize, Refusal> {
+        if check_destination(&wanted.topic).is_err() {
+            let len = wanted.topic.len();
+            let text = format!(
+                "no message can have this topic of {len} bytes as its destination: at most 255 bytes of ASCII"
+            );
+            return Err(Refusal::new("micromsg.topic_name", text));
+        }
         let most = self.count;
         if now.replaced.is_none() && now.count >= most {
             let text =
@@ -133,6 +141,9 @@ mod tests {
             ..full
         };
         assert_eq!(LIMITS.check(&one, again), Ok(266), "it replaces one");
+        for never in ["t\u{e9}", &"t".repeat(256)] {
+            assert_eq!(refused(&subscribe(never, None), now), "micromsg.topic_name");
+        }
         let two = subscribe("topic", Some(b"a=N1;b=N2"));
         assert_eq!(refused(&two, now), "micromsg.too_many_conditions");
         let long = subscribe(&"t".repeat(100), None);

@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use ackline_core::options::OptionError;
 
+use crate::text::check_destination;
+
 /// Names of queues, and beginnings of them.
 #[derive(Debug, Clone)]
 pub struct QueueNames {
@@ -15,12 +17,12 @@ impl QueueNames {
     /// Reads a list such as `queue/*;jobs`.
     ///
     /// # Errors
-    /// A name is not ASCII, or has a `*` elsewhere than at its end.
+    /// A name is not ASCII or longer than 255 bytes, or has a `*` elsewhere than at its end.
     pub fn read(list: &str) -> Result<Self, OptionError> {
         let wrong = |text: &str| {
             OptionError::new(
                 "queues",
-                format!("has {text:?}: a name of ASCII, or a beginning and *"),
+                format!("has {text:?}: a name of at most 255 bytes of ASCII, or a beginning and *"),
             )
         };
         let (mut names, mut beginnings) = (Vec::new(), Vec::new());
@@ -29,12 +31,27 @@ impl QueueNames {
                 Some(beginning) => (beginning, &mut beginnings),
                 None => (name, &mut names),
             };
-            if text.contains('*') || !text.is_ascii() {
+            if text.contains('*') || check_destination(text).is_err() {
                 return Err(wrong(name));
             }
             into.push(text.to_owned());
         }
         Ok(Self { names, beginnings })
+    }
+
+    /// Checks that a spool can keep them.
+    ///
+    /// # Errors
+    /// The consumer of a name would have a name that is too long.
+    pub fn check_consumers(&self) -> Result<(), OptionError> {
+        let mut all = self.names.iter().chain(&self.beginnings);
+        all.find(|name| consumer(name).is_none())
+            .map_or(Ok(()), |name| {
+                let text = format!(
+                    "has {name:?}, which a spool cannot keep: the name of its consumer would be longer than {MOST_BYTES} characters"
+                );
+                Err(OptionError::new("queues", text))
+            })
     }
 
     /// Whether a destination is a queue.
@@ -96,13 +113,24 @@ mod tests {
         }
         assert!(QueueNames::read("*").unwrap().has("anything"));
         assert!(!QueueNames::read("").unwrap().has("queue/a"));
-        for wrong in ["a*b", "**", "é"] {
+        for wrong in ["a*b", "**", "é", &"x".repeat(256)] {
             assert!(
                 QueueNames::read(wrong)
                     .unwrap_err()
                     .to_string()
                     .starts_with("queues has")
             );
+        }
+    }
+
+    #[test]
+    fn names_that_a_spool_cannot_keep_are_named() {
+        let [fits, long] = [55, 56].map(|len| "x".repeat(len));
+        assert!(QueueNames::read(&fits).unwrap().check_consumers().is_ok());
+        for wrong in [format!("a;{long}"), format!("a/*;{long}*")] {
+            let error = QueueNames::read(&wrong).unwrap().check_consumers();
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains(&long) && error.contains("64"), "{error}");
         }
     }
 

@@ -90,6 +90,11 @@ impl Message {
         self.parts.payload()
     }
 
+    /// Its payload, if it came in one piece with its texts.
+    pub fn payload_in_one(&self) -> Option<&[u8]> {
+        self.parts.payload_in_one()
+    }
+
     /// Bytes of its payload.
     pub fn payload_bytes(&self) -> usize {
         self.parts.payload_bytes()

@@ -109,9 +109,10 @@ impl Fragments {
     /// The texts, and the payload, whole.
     pub(super) fn joined(mut self) -> Parts {
         self.close_tail();
-        let payload = match self.parts.is_empty() {
-            true => Payload::from(Bytes::new()),
-            false => Payload::from_parts(self.parts),
+        let payload = if self.parts.is_empty() {
+            Payload::from(Bytes::new())
+        } else {
+            Payload::from_parts(self.parts)
         };
         Parts::apart(self.head, self.destination, payload)
     }

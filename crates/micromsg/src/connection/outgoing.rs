@@ -72,22 +72,21 @@ impl Outgoing {
     /// Puts a message that has come in a frame, or was written so.
     pub(super) fn parts(&mut self, sequence_number: u16, parts: &Parts, fragment: usize) {
         let most = COPIED_BYTES.min(fragment);
-        match parts.frame().filter(|_| parts.payload_bytes() <= most) {
-            Some(frame) => self.put(|frames| put_parts(frames, sequence_number, parts, frame)),
-            None => {
-                let head = Head {
-                    sequence_number,
-                    destination: parts.destination(),
-                    properties: parts.properties(),
-                };
-                self.message(&head, parts.payload().to_bytes(), fragment);
-            }
+        if let Some(frame) = parts.frame().filter(|_| parts.payload_bytes() <= most) {
+            self.put(|frames| put_parts(frames, sequence_number, parts, frame));
+            return;
         }
+        let head = Head {
+            sequence_number,
+            destination: parts.destination(),
+            properties: parts.properties(),
+        };
+        self.message(&head, &parts.payload().to_bytes(), fragment);
     }
 
-    pub(super) fn message(&mut self, head: &Head<&str>, payload: Bytes, fragment: usize) {
+    pub(super) fn message(&mut self, head: &Head<&str>, payload: &Bytes, fragment: usize) {
         if payload.len() <= COPIED_BYTES {
-            let mut left = &*payload;
+            let mut left = &**payload;
             while let Some((part, rest)) = left.split_at_checked(fragment)
                 && !rest.is_empty()
             {
@@ -99,7 +98,7 @@ impl Outgoing {
         }
         self.bytes = self.bytes.saturating_add(payload.len());
         self.waiting
-            .push_back(Waiting::Message(head.to_owned(), payload));
+            .push_back(Waiting::Message(head.to_owned(), payload.clone()));
     }
 
     /// Acknowledges all messages up to this one.

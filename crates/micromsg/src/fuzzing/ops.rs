@@ -214,7 +214,7 @@ impl World {
             dotnet_type,
         };
         let before = end.connection.check_send(message);
-        let result = end.connection.send(message, payload.clone());
+        let result = end.connection.send(message, &payload);
         assert_eq!(before, result.map(|_| ()));
         if !self.allowed(at, &result, has_type.and(has_room)) {
             return;

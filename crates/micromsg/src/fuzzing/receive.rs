@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use ackline_core::{Connection as _, ErrorKind as _, Lifecycle, Need, SendQueue};
-use bytes::{Buf as _, BytesMut};
+use bytes::{Buf as _, Bytes, BytesMut};
 
 use crate::text::read_extensions;
 use crate::{Config, Connection, Event, Limits, Outbound, Role};
@@ -85,7 +85,7 @@ fn end(now: Instant, choice: u8) -> Connection {
             destination: "q",
             ..Outbound::default()
         };
-        let _ = made.send(message, b"payload".as_slice().into());
+        let _ = made.send(message, &Bytes::from_static(b"payload"));
     }
     made
 }

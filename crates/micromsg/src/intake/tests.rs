@@ -117,7 +117,7 @@ impl Pair {
     }
 
     fn put(&mut self, message: Outbound<'_>, payload: &'static [u8]) {
-        let sent = self.peer.send(message, Bytes::from_static(payload));
+        let sent = self.peer.send(message, &Bytes::from_static(payload));
         sent.unwrap();
     }
 
@@ -566,7 +566,7 @@ proptest! {
                     if pair.peer.check_send(Outbound::default()).is_ok() {
                         let number = Bytes::from(settled.len().to_be_bytes().to_vec());
                         let message = Outbound { destination: &destination.to_string(), ..Outbound::default() };
-                        pair.peer.send(message, number).unwrap();
+                        pair.peer.send(message, &number).unwrap();
                         settled.push(false);
                     }
                 }

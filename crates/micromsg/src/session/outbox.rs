@@ -91,7 +91,7 @@ impl Session {
     /// # Errors
     /// [`Error::Blocked`]: the handshake has not ended, as many messages as were agreed on wait for their acknowledgement, or
     /// there is no room. `not_ascii`, `out_of_range`, `message_too_large`, `extension_not_negotiated`; the end.
-    pub fn send(&mut self, message: Outbound<'_>, payload: Bytes) -> Result<u64, Error> {
+    pub fn send(&mut self, message: Outbound<'_>, payload: &Bytes) -> Result<u64, Error> {
         self.check_connected()?;
         let len = u64::try_from(payload.len()).unwrap_or(u64::MAX);
         if len > self.machine.limits().max_message_bytes {

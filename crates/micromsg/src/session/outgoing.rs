@@ -70,9 +70,8 @@ impl Session {
         let mut last = None;
         while let Some(message) = messages.front() {
             let properties = message.raw_properties();
-            let sent = properties.and_then(|properties| {
-                self.send(message.outbound(&properties), message.payload.clone())
-            });
+            let sent = properties
+                .and_then(|properties| self.send(message.outbound(&properties), &message.payload));
             match (sent, last) {
                 (Ok(position), _) => last = Some(position),
                 // The next call returns it.

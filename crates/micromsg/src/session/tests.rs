@@ -69,7 +69,7 @@ impl Pair {
             destination: "q",
             ..Outbound::default()
         };
-        self.client.send(message, Bytes::from_static(payload))
+        self.client.send(message, &Bytes::from_static(payload))
     }
 
     fn pass(&mut self, time: Duration) {
@@ -419,6 +419,67 @@ fn delivered_messages_leave_as_the_window_allows() {
     }
     assert_eq!(pair.server.outstanding(), (0, 0));
     assert_eq!(pair.server.acknowledged_count(), 5);
+}
+
+/// A message frame whose payload stands behind a length of four bytes, however short it is.
+fn large_frame(number: u16, payload: &[u8], is_continued: bool) -> Vec<u8> {
+    let flags = if is_continued { 24 } else { 8 };
+    let [high, low] = number.to_be_bytes();
+    let len = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let head = [flags, high, low, 1, b'q', 0, 5];
+    [&head, &b"a:N1;"[..], &len, payload].concat()
+}
+
+#[test]
+fn a_message_that_came_goes_on_the_same_whatever_its_frames_were() {
+    for fragment in [1, 100, 255, 256, 60_000] {
+        let server = config(|_, config| config.fragment_size = fragment);
+        let mut pair = Pair::new(config(|_, _| {}), server);
+        let sizes = [0, 1, 255, 256, 2_047, 2_048, 2_049, 70_000];
+        let mut number = 0;
+        for size in sizes {
+            let sent: Vec<u8> = (0..size)
+                .map(|at| u8::try_from(at % 251).unwrap())
+                .collect();
+            let (first, last) = sent.split_at(size / 2);
+            number += 2;
+            let frames = [
+                large_frame(number - 1, &sent, false),
+                large_frame(number, first, true),
+                large_frame(number, last, false),
+            ];
+            let mut input = BytesMut::from(&*frames.concat());
+            let now = pair.now;
+            while let Ok(Need::Again) =
+                ackline_core::Connection::receive(&mut pair.server, now, &mut input)
+            {}
+            for _ in 0..2 {
+                let came = pair.server.receive().unwrap().unwrap().message;
+                let routed = Arc::new(Routed::of(&came));
+                assert_eq!((&*routed.payload(), routed.bytes()), (&*sent, size + 134));
+                pair.server.deliver([routed]).unwrap();
+                pair.settle();
+                let back = pair.client.receive().unwrap().unwrap().message;
+                assert_eq!(back.payload().to_bytes(), sent, "{size} in {fragment}");
+                let texts = (back.destination(), back.raw_properties());
+                assert_eq!(texts, ("q", "a:N1;"));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_small_message_that_came_goes_on_in_the_shortest_frame() {
+    let mut pair = Pair::defaults();
+    let mut input = BytesMut::from(&*large_frame(1, b"xyz", false));
+    ackline_core::Connection::receive(&mut pair.server, pair.now, &mut input).unwrap();
+    let came = pair.server.receive().unwrap().unwrap().message;
+    pair.server.deliver([Arc::new(Routed::of(&came))]).unwrap();
+    let mut out = SendQueue::new();
+    pair.server.poll_transmit(pair.now, &mut out);
+    let frame = out.chunk().to_vec();
+    let expected = b"\0\0\x01\x01q\0\x05a:N1;\x03xyz";
+    assert!(frame.ends_with(expected), "{frame:?}");
 }
 
 #[test]

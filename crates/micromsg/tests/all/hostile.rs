@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use ackline_core::{Connection as _, ErrorKind as _, Lifecycle, Need, SendQueue};
 use ackline_micromsg::text::{Properties, read_extensions};
 use ackline_micromsg::{Config, Connection, Event, Filter, Role};
-use bytes::{Buf as _, BytesMut};
+use bytes::{Buf as _, Bytes, BytesMut};
 
 use crate::counting::{allocated, peak};
 
@@ -340,7 +340,7 @@ fn acknowledgements_that_repeat_or_lie_cost_nothing() {
     for _ in 0..3 {
         end.send(
             ackline_micromsg::Outbound::default(),
-            b"x".as_slice().into(),
+            &Bytes::from_static(b"x"),
         )
         .unwrap();
     }
@@ -352,7 +352,7 @@ fn acknowledgements_that_repeat_or_lie_cost_nothing() {
         for _ in 0..3 {
             end.send(
                 ackline_micromsg::Outbound::default(),
-                b"x".as_slice().into(),
+                &Bytes::from_static(b"x"),
             )
             .unwrap();
         }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use ackline_core::{Connection as _, ErrorKind as _, Lifecycle, Need, SendQueue};
 use ackline_micromsg::text::{Extension, read_extensions};
 use ackline_micromsg::{AckPolicy, Config, Connection, Event, Limits, Outbound, Role, refusal};
-use bytes::{Buf as _, BytesMut};
+use bytes::{Buf as _, Bytes, BytesMut};
 
 mod agreement;
 mod frames;
@@ -63,7 +63,7 @@ fn events(end: &mut Connection) -> Vec<Event> {
 }
 
 fn send(end: &mut Connection, payload: &[u8]) -> Result<u16, &'static str> {
-    let result = end.send(Outbound::default(), payload.to_vec().into());
+    let result = end.send(Outbound::default(), &Bytes::copy_from_slice(payload));
     result.map_err(|error| error.code)
 }
 
@@ -374,7 +374,7 @@ fn r_mm_32_a_type_is_named_when_it_changes() {
             dotnet_type,
             ..Outbound::default()
         };
-        end.send(message, b"".as_slice().into()).unwrap();
+        end.send(message, &Bytes::from_static(b"")).unwrap();
     }
     let bytes = sent(&mut end);
     let named = bytes

@@ -95,7 +95,7 @@ impl MicroMsgConnection {
     }
 
     /// The next message; `None` before it comes, false when no more come.
-    fn try_receive(&self, py: Python<'_>) -> PyResult<Option<Came>> {
+    fn try_receive<'py>(&self, py: Python<'py>) -> PyResult<Option<Came<'py>>> {
         let connection = self.connection.get()?;
         let ahead = self.ahead.get()?;
         // Whoever has the lock does not wait for the interpreter with it.
@@ -281,8 +281,8 @@ impl MicroMsgConnection {
 
 /// The result of `try_receive`.
 #[derive(IntoPyObject)]
-pub(crate) enum Came {
-    Message(MicroMsgMessage),
+pub(crate) enum Came<'py> {
+    Message(Bound<'py, MicroMsgMessage>),
     Over(bool),
 }
 

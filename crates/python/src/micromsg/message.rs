@@ -10,7 +10,7 @@ use pyo3::types::{PyBytes, PyDict, PyString};
 use super::properties::micromsg_read_properties;
 use super::raised::raised;
 use crate::errors;
-use crate::payloads::joined;
+use crate::payloads::{joined, untracked};
 use crate::runtime::Owned;
 
 /// See `_micromsg_core.pyi`.
@@ -83,24 +83,29 @@ pub(super) struct Maker {
 }
 
 impl Maker {
-    pub(super) fn message(
+    pub(super) fn message<'py>(
         &mut self,
-        py: Python<'_>,
+        py: Python<'py>,
         connection: &Arc<Owned<Connection>>,
         received: &Received,
-    ) -> PyResult<MicroMsgMessage> {
+    ) -> PyResult<Bound<'py, MicroMsgMessage>> {
         let message = &received.message;
         let [destination, properties, dotnet_type] = &mut self.last;
         let dotnet = message.dotnet_type.as_deref();
-        Ok(MicroMsgMessage {
+        let payload = match message.payload_in_one() {
+            Some(payload) => PyBytes::new(py, payload),
+            None => joined(py, &message.payload())?,
+        };
+        let message = MicroMsgMessage {
             position: received.position,
-            payload: joined(py, &message.payload())?.unbind(),
+            payload: payload.unbind(),
             destination: shared(py, destination, message.destination()),
             raw_properties: shared(py, properties, message.raw_properties()),
             properties: PyOnceLock::new(),
             dotnet_type: dotnet.map(|text| shared(py, dotnet_type, text)),
             connection: Arc::downgrade(connection),
-        })
+        };
+        untracked(py, message)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Messages that wait to be sent.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use ackline::micromsg::{Error, Outbound, Session};
 use ackline_core::locked;
@@ -23,9 +23,18 @@ pub(crate) struct MicroMsgBatch {
 /// A message as it goes on the wire.
 struct Outgoing {
     payload: Bytes,
-    destination: Box<str>,
+    destination: Arc<str>,
     properties: Box<str>,
     dotnet_type: Option<Box<str>>,
+}
+
+/// The parts that messages of a batch share.
+#[derive(Default)]
+struct Shared<'py> {
+    /// Small payloads stand together in one piece of memory.
+    copies: BytesMut,
+    /// The last destination.
+    destination: Option<(Bound<'py, PyString>, Arc<str>)>,
 }
 
 #[pymethods]
@@ -34,12 +43,12 @@ impl MicroMsgBatch {
     /// last ones may be missing.
     #[new]
     fn new(messages: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let mut copies = BytesMut::new();
+        let mut shared = Shared::default();
         let each = messages.try_iter().map_err(|_| no_sequence())?;
         if messages.is_instance_of::<PyBytes>() || messages.is_instance_of::<PyString>() {
             return Err(no_sequence());
         }
-        let each = each.map(|one| Outgoing::of(&one?, &mut copies));
+        let each = each.map(|one| Outgoing::of(&one?, &mut shared));
         Ok(Self {
             left: Mutex::new(each.collect::<PyResult<_>>()?),
         })
@@ -78,7 +87,7 @@ impl MicroMsgBatch {
         let mut left = locked(&self.left);
         let mut position = 0;
         while let Some(next) = left.front() {
-            position = session.send(next.outbound(), next.payload.clone())?;
+            position = session.send(next.outbound(), &next.payload)?;
             left.pop_front();
         }
         Ok(position)
@@ -86,11 +95,11 @@ impl MicroMsgBatch {
 }
 
 impl Outgoing {
-    fn of(one: &Bound<'_, PyAny>, copies: &mut BytesMut) -> PyResult<Self> {
+    fn of<'py>(one: &Bound<'py, PyAny>, shared: &mut Shared<'py>) -> PyResult<Self> {
         let Ok(parts) = one.cast::<PyTuple>() else {
             return Ok(Self {
-                payload: copied(one, copies)?,
-                destination: Box::default(),
+                payload: shared.payload(one)?,
+                destination: Arc::default(),
                 properties: Box::default(),
                 dotnet_type: None,
             });
@@ -105,8 +114,8 @@ impl Outgoing {
             errors::usage("messages", text)
         })?;
         Ok(Self {
-            payload: copied(&payload, copies)?,
-            destination: text(part(1), "destination")?.unwrap_or_default(),
+            payload: shared.payload(&payload)?,
+            destination: shared.destination(part(1))?,
             properties: written(part(2).as_ref())?,
             dotnet_type: text(part(3), "dotnet_type")?,
         })
@@ -121,17 +130,39 @@ impl Outgoing {
     }
 }
 
-/// A copy of a payload; small ones stand together in one piece of memory.
-fn copied(payload: &Bound<'_, PyAny>, copies: &mut BytesMut) -> PyResult<Bytes> {
-    match payload.cast::<PyBytes>() {
-        Ok(bytes) if bytes.as_bytes().len() <= SMALL => {
-            if copies.capacity() - copies.len() < SMALL {
-                *copies = BytesMut::with_capacity(COPIES);
+impl<'py> Shared<'py> {
+    /// A copy of a payload.
+    fn payload(&mut self, payload: &Bound<'py, PyAny>) -> PyResult<Bytes> {
+        match payload.cast::<PyBytes>() {
+            Ok(bytes) if bytes.as_bytes().len() <= SMALL => {
+                let copies = &mut self.copies;
+                if copies.capacity() - copies.len() < SMALL {
+                    *copies = BytesMut::with_capacity(COPIES);
+                }
+                copies.extend_from_slice(bytes.as_bytes());
+                Ok(copies.split().freeze())
             }
-            copies.extend_from_slice(bytes.as_bytes());
-            Ok(copies.split().freeze())
+            _ => bytes_of(payload),
         }
-        _ => bytes_of(payload),
+    }
+
+    /// A destination; messages next to each other often have the same object.
+    fn destination(&mut self, value: Option<Bound<'py, PyAny>>) -> PyResult<Arc<str>> {
+        let Some(value) = value else {
+            return Ok(Arc::default());
+        };
+        if let Some((last, text)) = &self.destination
+            && last.is(&value)
+        {
+            return Ok(Arc::clone(text));
+        }
+        let text: Arc<str> = text(Some(value.clone()), "destination")?
+            .unwrap_or_default()
+            .into();
+        if let Ok(value) = value.cast_into::<PyString>() {
+            self.destination = Some((value, Arc::clone(&text)));
+        }
+        Ok(text)
     }
 }
 

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyInt, PyList, PyMemoryView};
 
 use crate::errors;
-use crate::payloads::joined;
+use crate::payloads::{joined, untracked};
 
 /// See `_relink_core.pyi`.
 #[pyclass(frozen, module = "ackline._core")]
@@ -96,20 +96,9 @@ pub(super) fn messages(
             link,
             content: Content::new(py, message.payload),
         };
-        let message = Bound::new(py, message)?;
-        untrack(&message);
-        made.push(message);
+        made.push(untracked(py, message)?);
     }
     PyList::new(py, made)
-}
-
-/// A message refers to bytes alone, so it is in no cycle, and Python's collector need not know it; the collector
-/// would look at each message of a batch several times.
-#[allow(unsafe_code)] // there is no safe form
-fn untrack(message: &Bound<'_, RelinkMessage>) {
-    // SAFETY: a living object of a type with a collector's head, as each class made here has; untracking is
-    // allowed at any time, and freeing does not ask for it.
-    unsafe { ffi::PyObject_GC_UnTrack(message.as_ptr().cast()) }
 }
 
 #[pymethods]

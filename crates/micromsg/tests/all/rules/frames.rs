@@ -105,7 +105,7 @@ fn r_mm_v8_texts_outside_ascii_are_refused_from_both_sides() {
         },
     ] {
         assert_eq!(
-            end.send(message, b"".as_slice().into()),
+            end.send(message, &Bytes::from_static(b"")),
             Err(refusal::NOT_ASCII)
         );
     }
@@ -167,7 +167,7 @@ fn r_mm_v13_lengths_have_limits_on_both_sides() {
             properties,
             dotnet_type: None,
         };
-        let sent = end.send(message, b"".as_slice().into());
+        let sent = end.send(message, &Bytes::from_static(b""));
         assert_eq!(sent.err(), refused);
     }
     let limits = Limits {
