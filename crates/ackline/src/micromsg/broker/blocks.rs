@@ -16,8 +16,37 @@ use crate::pieces::Pieces;
 pub(super) enum Source<'a> {
     Publisher(&'a Peer),
     /// This queue's place in the spool.
-    Copy,
+    Copy(Progress),
 }
+
+/// How far a queue is moved once a block of copies is durable. A broker that was killed meanwhile goes on there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Progress {
+    /// Messages below this position were copied.
+    pub(super) copied_to: u64,
+    /// The copies begin at this position or behind it, and nothing else of any queue stands between them.
+    pub(super) copies_from: u64,
+}
+
+impl Progress {
+    /// As it stands in the attributes of a block.
+    fn attribute(self) -> (Arc<str>, Arc<str>) {
+        let text = format!("{} {}", self.copied_to, self.copies_from);
+        (MOVED.into(), text.into())
+    }
+
+    /// Reads the value of the attribute.
+    pub(super) fn read(text: &str) -> Option<Self> {
+        let (copied_to, copies_from) = text.split_once(' ')?;
+        Some(Self {
+            copied_to: copied_to.parse().ok()?,
+            copies_from: copies_from.parse().ok()?,
+        })
+    }
+}
+
+/// The attribute of copies with their [`Progress`].
+pub(super) const MOVED: &str = "micromsg.moved";
 
 /// A block of messages to a queue, each with its position.
 pub(super) fn block(
@@ -47,7 +76,11 @@ pub(super) fn block(
             let info = &publisher.info;
             (Arc::clone(&info.name), &*info.attributes, None)
         }
-        Source::Copy => (COPY.into(), &[][..], Some(all_ones(messages.len()))),
+        Source::Copy(_) => (COPY.into(), &[][..], Some(all_ones(messages.len()))),
+    };
+    let moved = match source {
+        Source::Copy(progress) => Some(progress.attribute()),
+        Source::Publisher(_) => None,
     };
     Block {
         origin: Origin {
@@ -66,7 +99,11 @@ pub(super) fn block(
         windows: 1,
         inflated_bytes,
         repeats,
-        attributes: own.into_iter().chain(attributes.iter().cloned()).collect(),
+        attributes: own
+            .into_iter()
+            .chain(moved)
+            .chain(attributes.iter().cloned())
+            .collect(),
         body,
     }
 }

@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use ackline_core::OpenError;
+use ackline_core::{OpenError, locked};
 use ackline_micromsg::broker::Routed;
 use ackline_micromsg::broker::{self, Cursor, Finished, Kept, Refusal};
 use ackline_spool::{
@@ -19,7 +19,7 @@ use ackline_spool::{
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::blocks::{Source, block};
+use super::blocks::{Progress, Source, block};
 use super::hub::Hub;
 use super::peer::Peer;
 use super::queue_cell::{QueueCell, QueueState};
@@ -31,6 +31,8 @@ pub(super) struct Durable {
     pub(super) spool: Arc<Spool>,
     /// A queue is moved: nothing else is written for queues.
     pub(super) is_moving: AtomicBool,
+    /// A queue that an earlier broker has moved in part.
+    pub(super) half_moved: Mutex<Option<(String, Progress)>>,
     pub(super) kept: Kept,
     /// Wakes the task that reads the spool and writes the marks.
     pub(super) wake: Notify,
@@ -104,6 +106,7 @@ impl Durable {
             writer,
             spool,
             is_moving: AtomicBool::new(false),
+            half_moved: Mutex::new(None),
             kept,
             wake: Notify::new(),
             has_failed: AtomicBool::new(false),
@@ -117,7 +120,25 @@ impl Durable {
             .iter()
             .filter_map(|one| Some((broker::queue(&one.name)?, &*one.name)));
         let taken = named.map(|(queue, name)| Ok((queue, self.take(name, None)?)));
-        taken.collect()
+        let mut taken = taken.collect::<Result<Vec<_>, SpoolError>>()?;
+        self.find_half_moved(&mut taken)?;
+        Ok(taken)
+    }
+
+    /// Nothing is written for queues, or handed out of it, until [`keep`](Self::keep) has moved it whole.
+    fn find_half_moved(&self, queues: &mut [(String, Stored)]) -> Result<(), SpoolError> {
+        let Some((name, progress)) = read_back::last_move(&self.spool)? else {
+            return Ok(());
+        };
+        let mut queues = queues.iter_mut();
+        let found = queues
+            .find(|(queue, stored)| *queue == name && stored.written_mark() < progress.copies_from);
+        if let Some((_, stored)) = found {
+            stored.is_moving = true;
+            self.is_moving.store(true, Ordering::SeqCst);
+            *locked(&self.half_moved) = Some((name, progress));
+        }
+        Ok(())
     }
 
     fn take(&self, name: &str, create_at: Option<u64>) -> Result<Stored, SpoolError> {
@@ -231,6 +252,11 @@ impl Durable {
         let mut marked = Instant::now();
         let mut looked: Option<Instant> = None;
         let mut said = None;
+        if let Some(hub) = hub.upgrade()
+            && let Some(durable) = &hub.durable
+        {
+            durable.end_half_moved(&hub).await;
+        }
         loop {
             let Some(strong) = hub.upgrade() else {
                 return;

@@ -1,19 +1,22 @@
 //! Moving a queue that nobody works on to the end of the spool: where its messages are, everything behind them is kept too,
 //! and publishers to all queues would wait at the budget for a worker that may never come.
 //!
-//! The copies are durable before the queue's mark passes the originals. A kill between the two hands the messages out
-//! twice, and loses none. Meanwhile nothing else is written for queues, so that the copies stay in order and find room.
+//! The copies are durable before the queue's mark passes the originals. Meanwhile nothing else is written for queues, so that
+//! the copies stay in order and find room, and so that they stand at the end of the spool if the broker is killed between
+//! the two: the next one finds them there, and ends the move before it hands anything out.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use ackline_core::locked;
 use ackline_micromsg::broker::Routed;
 use ackline_micromsg::broker::{Kept, Unfinished};
 use ackline_spool::{Handed, Promise, Settle, SpoolError, WriterState, WriterStats};
 use tokio::time::Instant;
 
-use super::blocks::{Source, block};
+use super::blocks::{Progress, Source, block};
 use super::durable::{Durable, Stored};
 use super::hub::Hub;
 use super::queue_cell::{QueueCell, QueueState};
@@ -23,6 +26,19 @@ use super::read_back;
 struct Plan {
     queue: Arc<QueueCell>,
     left: Unfinished,
+    /// The position of the last message, once it is known.
+    last: Option<u64>,
+}
+
+impl Plan {
+    /// Messages below this position are copied with these, or need no copy.
+    fn copied_to(&self, messages: &[(Arc<Routed>, u64)]) -> u64 {
+        match messages.last() {
+            Some((_, at)) if self.last == Some(*at) => self.left.to,
+            Some((_, at)) => at + 1,
+            None => self.left.from,
+        }
+    }
 }
 
 /// The queue with the lowest mark.
@@ -73,34 +89,45 @@ impl Durable {
         if !can_move || !self.kept.is_far(lowest.bytes) {
             return;
         }
-        let Some(plan) = self.plan(hub, lowest, stats.durable).await else {
+        let Some(mut plan) = self.plan(hub, lowest, stats.durable).await else {
             return;
         };
         let most = self.kept.most_moved();
-        let moved = match self.bytes(&plan, most).await {
+        let moved = match self.bytes(&mut plan, most).await {
             Ok(Some(_)) => self.copy(&plan).await,
             Ok(None) => Err(format!(
                 "its messages take more than {most} bytes, a sixteenth of the budget"
             )),
             Err(error) => Err(error),
         };
-        let first = moved
-            .as_ref()
-            .ok()
-            .copied()
-            .filter(|first| *first < u64::MAX);
-        self.end(hub, &plan, moved);
-        self.write_marks(hub, false).await;
-        if let Some(to) = first {
-            let (queue, from) = (&*plan.queue.name, plan.left.from);
-            tracing::info!(
-                code = "micromsg.queue_moved",
-                queue,
-                from,
-                to,
-                "a queue that nobody works on was moved to the end of the spool"
-            );
-        }
+        self.end(hub, &plan, moved).await;
+    }
+
+    /// Ends the move of an earlier broker.
+    pub(super) async fn end_half_moved(&self, hub: &Arc<Hub>) {
+        let Some((name, progress)) = locked(&self.half_moved).take() else {
+            return;
+        };
+        let Progress {
+            copied_to,
+            copies_from,
+        } = progress;
+        let mut queues = hub.all_queues().into_iter();
+        let Some(queue) = queues.find(|queue| *queue.name == name) else {
+            return self.release(hub);
+        };
+        let plan = Plan {
+            queue,
+            left: Unfinished {
+                from: copied_to,
+                to: copies_from,
+                all_from: copied_to,
+                some: HashSet::new(),
+            },
+            last: None,
+        };
+        let moved = self.copy(&plan).await.map(|_| copies_from);
+        self.end(hub, &plan, moved).await;
     }
 
     fn say_tight(&self, lowest: &Lowest) {
@@ -156,14 +183,16 @@ impl Durable {
         self.is_moving.store(true, Ordering::SeqCst);
         // From here on nothing is added to them.
         let until = Instant::now() + PATIENCE;
-        let is_settled = || (queue.lock().stored.as_ref()).is_none_or(Stored::is_settled);
-        while !is_settled() && Instant::now() < until {
+        while Self::is_busy(hub) && Instant::now() < until {
             tokio::time::sleep(SETTLES_IN).await;
         }
-        let plan = self.begin(&queue);
+        let plan = if Self::is_busy(hub) {
+            None
+        } else {
+            self.begin(&queue)
+        };
         if plan.is_none() {
-            self.is_moving.store(false, Ordering::SeqCst);
-            hub.freed.notify_waiters();
+            self.release(hub);
         }
         plan
     }
@@ -191,16 +220,19 @@ impl Durable {
                 all_from: stored.cursor.read_to(),
                 some: waiting.waiting_positions().collect(),
             },
+            last: None,
         })
     }
 
     /// The bytes of its messages; `None`: more than so many.
-    async fn bytes(&self, plan: &Plan, most: u64) -> Result<Option<u64>, String> {
+    async fn bytes(&self, plan: &mut Plan, most: u64) -> Result<Option<u64>, String> {
         let (mut from, mut bytes) = (plan.left.from, 0);
         while from < plan.left.to {
             let read = self.read(plan, from).await?;
-            let own = read.messages.iter().filter(|(at, _)| plan.left.has(*at));
-            bytes += own.map(|(_, one)| one.bytes() as u64).sum::<u64>();
+            for (at, one) in read.messages.iter().filter(|(at, _)| plan.left.has(*at)) {
+                bytes += one.bytes() as u64;
+                plan.last = Some(*at);
+            }
             if bytes > most {
                 return Ok(None);
             }
@@ -236,14 +268,19 @@ impl Durable {
             let own = own.filter(|(at, _)| plan.left.has(*at));
             let own: Vec<(Arc<Routed>, u64)> = own.map(|(at, one)| (Arc::new(one), at)).collect();
             let alike = own.chunk_by(|(one, _), (next, _)| one.dotnet_type() == next.dotnet_type());
-            let blocks: Vec<_> = alike
-                .map(|messages| Handed {
-                    block: block(&plan.queue, &Source::Copy, messages),
+            let blocks = alike.map(|messages| {
+                let progress = Progress {
+                    copied_to: plan.copied_to(messages),
+                    copies_from: plan.left.to,
+                };
+                Handed {
+                    block: block(&plan.queue, &Source::Copy(progress), messages),
                     settle: Arc::clone(&settle) as _,
                     token: 0,
                     promise: Promise::Durable,
-                })
-                .collect();
+                }
+            });
+            let blocks: Vec<_> = blocks.collect();
             self.writer.append_all(blocks);
             self.flush().await?;
             if settle.has_failed.load(Ordering::Relaxed) {
@@ -269,7 +306,36 @@ impl Durable {
     }
 
     /// The queue goes on: at the copies, if all of them are durable.
-    fn end(&self, hub: &Arc<Hub>, plan: &Plan, moved: Result<u64, String>) {
+    async fn end(&self, hub: &Arc<Hub>, plan: &Plan, moved: Result<u64, String>) {
+        let first = moved
+            .as_ref()
+            .ok()
+            .copied()
+            .filter(|first| *first < u64::MAX);
+        self.restart(hub, plan, moved);
+        self.write_marks(hub, false).await;
+        // Whatever is written now stands behind the copies.
+        self.release(hub);
+        if let Some(to) = first {
+            let (queue, from) = (&*plan.queue.name, plan.left.from);
+            tracing::info!(
+                code = "micromsg.queue_moved",
+                queue,
+                from,
+                to,
+                "a queue that nobody works on was moved to the end of the spool"
+            );
+        }
+    }
+
+    /// Messages are written for queues again.
+    fn release(&self, hub: &Hub) {
+        self.is_moving.store(false, Ordering::SeqCst);
+        hub.freed.notify_waiters();
+        self.wake.notify_one();
+    }
+
+    fn restart(&self, hub: &Arc<Hub>, plan: &Plan, moved: Result<u64, String>) {
         let durable = self.spool.durable().unwrap_or(plan.left.to);
         let mut state = plan.queue.lock();
         let QueueState { queue, stored, .. } = &mut *state;
@@ -298,10 +364,6 @@ impl Durable {
             }
         }
         plan.queue.hand_out(hub, &mut state);
-        drop(state);
-        self.is_moving.store(false, Ordering::SeqCst);
-        hub.freed.notify_waiters();
-        self.wake.notify_one();
     }
 }
 

@@ -14,6 +14,7 @@ use arrow_array::{Array as _, RecordBatch};
 use bytes::Bytes;
 
 use super::super::layout::NAME;
+use super::blocks::{MOVED, Progress};
 
 /// The messages of a range.
 pub(super) struct Read {
@@ -77,6 +78,31 @@ pub(super) fn read(spool: &Spool, queue: &str, from: u64, room: usize) -> Result
     Ok(read)
 }
 
+/// The queue that the last message of a spool is a copy of, if it is one, and how far that queue was moved. Blocks.
+pub(super) fn last_move(spool: &Spool) -> Result<Option<(String, Progress)>, SpoolError> {
+    let durable = spool.durable()?;
+    if durable <= spool.first_kept()? {
+        return Ok(None);
+    }
+    // Its texts alone are asked for, so that its messages need not be read.
+    let layouts = Layouts::new(vec![Arc::new(OfQueue(String::new()))]);
+    let options = ReadOptions {
+        columns: Some(["stream", "attributes"].map(str::to_owned).into()),
+        on_loss: OnLoss::Skip,
+        ..ReadOptions::default()
+    };
+    let mut reader = spool.read(&layouts, durable - 1..durable, &options)?;
+    let Some(batch) = reader.next().transpose()? else {
+        return Ok(None);
+    };
+    let streams = batch.column(column(&batch, "stream")).as_string::<i32>();
+    let progress = (batch.num_rows() == 1)
+        .then(|| attribute(&batch, 0, MOVED))
+        .flatten()
+        .and_then(|text| Progress::read(&text));
+    Ok(progress.map(|progress| (streams.value(0).to_owned(), progress)))
+}
+
 /// Takes the messages of a batch; returns their bytes.
 fn take(batch: &RecordBatch, queue: &str, messages: &mut Vec<(u64, Routed)>) -> usize {
     let positions = batch
@@ -96,7 +122,12 @@ fn take(batch: &RecordBatch, queue: &str, messages: &mut Vec<(u64, Routed)>) -> 
         };
         let properties = String::from_utf8_lossy(stored.properties);
         let payload = Bytes::copy_from_slice(stored.payload);
-        let Ok(message) = Routed::new(queue, &properties, payload, dotnet_type(batch, row)) else {
+        let Ok(message) = Routed::new(
+            queue,
+            &properties,
+            payload,
+            attribute(batch, row, DOTNET_TYPE),
+        ) else {
             continue;
         };
         bytes += message.bytes();
@@ -105,14 +136,14 @@ fn take(batch: &RecordBatch, queue: &str, messages: &mut Vec<(u64, Routed)>) -> 
     bytes
 }
 
-fn dotnet_type(batch: &RecordBatch, row: usize) -> Option<Arc<str>> {
+fn attribute(batch: &RecordBatch, row: usize, wanted: &str) -> Option<Arc<str>> {
     let attributes = batch.column(column(batch, "attributes")).as_map();
     let pairs = attributes.value(row);
     let (names, values) = (
         pairs.column(0).as_string::<i32>(),
         pairs.column(1).as_string::<i32>(),
     );
-    let at = names.iter().position(|name| name == Some(DOTNET_TYPE))?;
+    let at = names.iter().position(|name| name == Some(wanted))?;
     Some(values.value(at).into())
 }
 

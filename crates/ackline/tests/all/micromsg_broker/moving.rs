@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use ackline_spool::{Block, Origin, Promise, Settle, SpoolError, Writer};
+
 use super::durable::{broker_process, durable};
 use super::*;
 
@@ -186,6 +188,106 @@ async fn a_large_queue_that_nobody_works_on_stays_until_somebody_does() {
     busy.await.unwrap();
 }
 
+struct Nobody;
+
+impl Settle for Nobody {
+    fn settle(&self, _tokens: &[u64]) {}
+    fn failed(&self, error: &SpoolError) {
+        panic!("{error}");
+    }
+}
+
+/// Writes copies of the messages 0 to `count` of a queue, as a broker does that moves it and is killed before it has
+/// written the mark.
+fn copy_in_part(dir: &Path, count: u32, copies_from: u64) {
+    let mut body = Vec::new();
+    for number in 0..count {
+        let payload = number.to_string();
+        ackline_micromsg::stored::put_length(&mut body, 0);
+        ackline_micromsg::stored::put_length(&mut body, payload.len());
+        body.extend_from_slice(payload.as_bytes());
+    }
+    let name: Arc<str> = "a queue that was moved".into();
+    let block = Block {
+        origin: Origin {
+            protocol: "micromsg".into(),
+            peer: Arc::clone(&name),
+            link: name,
+            stream: Some("queue/left".into()),
+        },
+        layout: "micromsg/1",
+        codec: "none",
+        first_sequence: 0,
+        count,
+        windows: 1,
+        inflated_bytes: body.len() as u64,
+        repeats: Some(vec![u8::MAX >> (8 - count)]),
+        attributes: vec![(
+            "micromsg.moved".into(),
+            format!("{count} {copies_from}").into(),
+        )],
+        body: vec![body.into()],
+    };
+    let (writer, _) = Writer::open(dir, small_spool(dir).writer).unwrap();
+    writer.append(block, Arc::new(Nobody), 0, Promise::Durable);
+    assert!(writer.flush(LONG));
+    writer.close(LONG);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_move_that_a_kill_has_cut_is_ended_and_no_message_is_handed_out_twice() {
+    for copied in [1, 3, 6] {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        let first = broker(small_spool(dir)).await;
+        let publisher = client(&first, 100).await;
+        let last = publish(&publisher, "queue/left", 0..6).await;
+        soon(publisher.acknowledged(last)).await.unwrap();
+        soon(first.close(Some(LONG))).await.unwrap();
+        let copies_from = Spool::open(dir).unwrap().durable().unwrap();
+        assert_eq!((copies_from, left_mark(dir)), (6, 0));
+        copy_in_part(dir, copied, copies_from);
+
+        let second = broker(small_spool(dir)).await;
+        let (publisher, one) = (
+            client(&second, 100).await,
+            worker(&second, "queue/left", 4).await,
+        );
+        let last = publish(&publisher, "queue/left", 6..8).await;
+        for number in 0..8 {
+            assert_eq!(work(&one).await, number, "in order, none twice");
+        }
+        nothing_comes(&one).await;
+        soon(publisher.acknowledged(last)).await.unwrap();
+        soon(second.close(Some(LONG))).await.unwrap();
+        assert_eq!(left_mark(dir), 14, "six messages, six copies, two more");
+        let third = broker(small_spool(dir)).await;
+        nothing_comes(&worker(&third, "queue/left", 4).await).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_move_that_was_ended_is_not_ended_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let first = broker(small_spool(dir)).await;
+    let publisher = client(&first, 100).await;
+    let last = publish(&publisher, "queue/left", 0..6).await;
+    soon(publisher.acknowledged(last)).await.unwrap();
+    soon(first.close(Some(LONG))).await.unwrap();
+    copy_in_part(dir, 6, 6);
+    for done in [0, 2, 4] {
+        let next = broker(small_spool(dir)).await;
+        let one = worker(&next, "queue/left", 2).await;
+        for number in done..done + 2 {
+            assert_eq!(work(&one).await, number);
+        }
+        soon(one.close(Some(LONG))).await.unwrap();
+        soon(next.close(Some(LONG))).await.unwrap();
+        assert_eq!(left_mark(dir), 6 + done + 2);
+    }
+}
+
 /// The name of a spool with a small budget.
 pub(super) const SMALL: &str = "small";
 
@@ -201,6 +303,7 @@ async fn a_broker_that_is_killed_while_it_moves_a_queue_loses_none_of_its_messag
             soon(connect(16)).await.unwrap(),
             soon(connect(16)).await.unwrap(),
         );
+        // At its end nothing of the queue was handed out twice: it has no worker before.
         if round == 0 {
             let last = publish(&publisher, "queue/left", 0..40).await;
             soon(publisher.acknowledged(last)).await.unwrap();
@@ -216,7 +319,9 @@ async fn a_broker_that_is_killed_while_it_moves_a_queue_loses_none_of_its_messag
             }
         });
         let before = left_mark(&dir);
-        until("the queue was moved", || left_mark(&dir) > before).await;
+        if round % 2 == 0 {
+            until("the queue was moved", || left_mark(&dir) > before).await;
+        }
         tokio::time::sleep(Duration::from_millis(random.next() % 400)).await;
         child.kill().unwrap();
         child.wait().unwrap();
@@ -235,8 +340,7 @@ async fn a_broker_that_is_killed_while_it_moves_a_queue_loses_none_of_its_messag
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    let numbers: BTreeSet<u64> = done.iter().copied().collect();
-    assert!(numbers.into_iter().eq(0..40), "{done:?}");
+    assert!(done.iter().copied().eq(0..40), "{done:?}");
     let report = Spool::open(&dir).unwrap().verify(&mut |_, _| {}).unwrap();
     assert!(report.problems.is_empty(), "{report:?}");
 }
