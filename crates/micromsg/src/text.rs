@@ -111,11 +111,16 @@ pub fn is_name(name: &str) -> bool {
     read_name(name.as_bytes()).is_ok()
 }
 
+/// Whether bytes are such a name.
+pub(crate) fn are_name(bytes: &[u8]) -> bool {
+    let is_allowed =
+        |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b':' | b';' | b',' | b'=');
+    !bytes.is_empty() && bytes.iter().all(is_allowed)
+}
+
 /// Reads a name as peers may write it (R-MM-V10).
 pub(crate) fn read_name(name: &[u8]) -> Result<&str, Wrong> {
-    let is_allowed = |byte: &u8| byte.is_ascii_graphic() && !b":;,=".contains(byte);
-    let is_name = !name.is_empty() && name.iter().all(is_allowed);
-    let name = std::str::from_utf8(name).ok().filter(|_| is_name);
+    let name = std::str::from_utf8(name).ok().filter(|_| are_name(name));
     name.ok_or(Wrong::Structure(
         "a name is empty or has a character that names do not have",
     ))

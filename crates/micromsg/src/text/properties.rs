@@ -5,7 +5,7 @@ use ackline_core::UsageError;
 
 use super::percent::EscapedText;
 use super::value::{Property, PropertyRef};
-use super::{Wrong, check_ascii, entries, is_name, read_name, split_once};
+use super::{Wrong, are_name, check_ascii, entries, is_name, read_name, split_once};
 use crate::{Kind, refusal};
 
 /// Reads properties with their types. An empty text has none; names may come twice.
@@ -147,15 +147,12 @@ impl<'a> Properties<'a> {
     fn split(&mut self) {
         let text = self.raw.get(..MOST_SPLIT).unwrap_or(self.raw);
         let (words, tail) = text.as_chunks::<WORD>();
-        let mut last = [0; WORD];
-        for (to, from) in last.iter_mut().zip(tail) {
-            *to = *from;
-        }
+        let last = last_word(text, tail);
         let mut entry = Entry::default();
         let mut special = 0;
         let mut start = 0_u16;
-        for word in words.iter().chain([&last]) {
-            let word = u64::from_le_bytes(*word);
+        let words = words.iter().map(|word| u64::from_le_bytes(*word));
+        for word in words.chain([last]) {
             special |= word & repeated(0x80) | find_byte(word, b'%');
             // The colon is the even number before the semicolon.
             let mut separators = find_byte(word | repeated(1), b';');
@@ -185,10 +182,7 @@ impl<'a> Properties<'a> {
     /// Keeps an entry, unless there is no room for it, and begins the next one.
     fn push(&mut self, entry: &mut Entry) -> bool {
         let name = usize::from(entry.start)..usize::from(entry.colon);
-        let is_sound = self
-            .raw
-            .get(name)
-            .is_some_and(|name| read_name(name).is_ok());
+        let is_sound = self.raw.get(name).is_some_and(are_name);
         self.is_plain &= is_sound;
         if is_sound {
             let Some(kept) = self.entries.get_mut(self.count) else {
@@ -213,6 +207,23 @@ impl Entry {
             self.colon = self.end;
             self.value = self.end.saturating_add(1);
         }
+    }
+}
+
+/// The bytes behind the whole words of a text, and zeros.
+fn last_word(text: &[u8], tail: &[u8]) -> u64 {
+    let bits = u32::try_from(tail.len())
+        .unwrap_or_default()
+        .wrapping_mul(8);
+    let beside = u64::BITS.wrapping_sub(bits);
+    match text.last_chunk::<WORD>() {
+        Some(word) => u64::from_le_bytes(*word)
+            .checked_shr(beside)
+            .unwrap_or_default(),
+        None => tail
+            .iter()
+            .rev()
+            .fold(0, |word, byte| (word << 8) | u64::from(*byte)),
     }
 }
 

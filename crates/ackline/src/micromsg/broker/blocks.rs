@@ -119,3 +119,22 @@ fn all_ones(count: usize) -> Vec<u8> {
 
 /// The peer of messages that were moved.
 const COPY: &str = "a queue that was moved";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_read_as_it_was_written() {
+        let progress = Progress {
+            copied_to: 7,
+            copies_from: u64::MAX,
+        };
+        let (name, value) = progress.attribute();
+        assert_eq!((&*name, &*value), (MOVED, "7 18446744073709551615"));
+        assert_eq!(Progress::read(&value), Some(progress));
+        for wrong in ["", "7", "7 ", " 7", "a 7", "7 -1", "7 8 9"] {
+            assert_eq!(Progress::read(wrong), None, "{wrong:?}");
+        }
+    }
+}

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use ackline_spool::{Block, Origin, Promise, Settle, SpoolError, Writer};
+use ackline::micromsg::MessageLayout;
+use ackline_spool::{Block, Layouts, Origin, Promise, ReadOptions, Settle, SpoolError, Writer};
 
 use super::durable::{broker_process, durable};
 use super::*;
@@ -84,6 +85,10 @@ async fn a_queue_that_nobody_works_on_does_not_stop_the_others_at_the_budget() {
     soon(one.close(Some(LONG))).await.unwrap();
     // Twice the budget passes.
     traffic(&first, "queue/busy", 0..2_000).await;
+    assert!(
+        has_copies(dir.path()),
+        "the next broker would know of a move that was cut"
+    );
     let left = publish(&publisher, "queue/left", 6..9).await;
     soon(publisher.acknowledged(left)).await.unwrap();
     traffic(&first, "queue/busy", 2_000..4_000).await;
@@ -186,6 +191,22 @@ async fn a_large_queue_that_nobody_works_on_stays_until_somebody_does() {
         assert_eq!(work(&one).await, number);
     }
     busy.await.unwrap();
+}
+
+/// Whether a message of the spool says how far its queue was moved.
+fn has_copies(dir: &Path) -> bool {
+    let spool = Spool::open(dir).unwrap();
+    let layouts = Layouts::new(vec![Arc::new(MessageLayout)]);
+    let options = ReadOptions {
+        columns: Some(vec!["attributes".to_owned()].into()),
+        ..ReadOptions::default()
+    };
+    let kept = spool.first_kept().unwrap()..spool.durable().unwrap();
+    let batches = spool.read(&layouts, kept, &options).unwrap();
+    batches.map(Result::unwrap).any(|batch| {
+        let text = format!("{batch:?}");
+        text.contains("micromsg.moved")
+    })
 }
 
 struct Nobody;
