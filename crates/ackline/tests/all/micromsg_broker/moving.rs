@@ -198,7 +198,7 @@ fn has_copies(dir: &Path) -> bool {
     let spool = Spool::open(dir).unwrap();
     let layouts = Layouts::new(vec![Arc::new(MessageLayout)]);
     let options = ReadOptions {
-        columns: Some(vec!["attributes".to_owned()].into()),
+        columns: Some(vec!["attributes".to_owned()]),
         ..ReadOptions::default()
     };
     let kept = spool.first_kept().unwrap()..spool.durable().unwrap();
