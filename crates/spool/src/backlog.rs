@@ -41,6 +41,8 @@ pub(crate) struct Backlog {
     blocks: usize,
     /// The virtual time at which a sender begins.
     virtual_time: u64,
+    /// Bytes taken for which that time has not advanced yet.
+    spent: usize,
     next_turn: u64,
     /// The time of the last taken block, in microseconds since 1970.
     last_us: i64,
@@ -116,7 +118,12 @@ impl Backlog {
                 let end = end.saturating_add(following.bytes as u64);
                 self.wait(end, name);
             }
-            self.virtual_time = self.virtual_time.saturating_add((next / who_wait) as u64);
+            let (passed, left) = (
+                (self.spent + next) / who_wait,
+                (self.spent + next) % who_wait,
+            );
+            self.virtual_time = self.virtual_time.saturating_add(passed as u64);
+            self.spent = left;
         }
         self.blocks -= group.len();
         self.forget();
@@ -296,6 +303,31 @@ mod tests {
             all += group.iter().map(|it| it.bytes).sum::<usize>();
         }
         assert!(own <= all / 2 + 4 * KIB, "{own} of {all}");
+    }
+
+    #[test]
+    fn the_common_time_goes_on_however_many_senders_wait() {
+        const HOSTS: u64 = 5_000;
+        let mut backlog = Backlog::default();
+        for token in 0..2 * HOSTS {
+            backlog.push(waiting(token % HOSTS, token, 100));
+        }
+        for token in 0..HOSTS {
+            assert_eq!(tokens(&backlog.take(1)), [token]);
+        }
+        assert_eq!(
+            backlog.virtual_time, 100,
+            "each has had its share of 100 bytes"
+        );
+        for token in 0..9 {
+            backlog.push(waiting(HOSTS, 2 * HOSTS + token, 100));
+        }
+        // A new one has no more than the others.
+        let next: Vec<u64> = (0..4).flat_map(|_| tokens(&backlog.take(1))).collect();
+        assert!(
+            next.iter().filter(|token| **token >= 2 * HOSTS).count() <= 1,
+            "{next:?}"
+        );
     }
 
     #[test]

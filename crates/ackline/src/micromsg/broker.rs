@@ -365,6 +365,8 @@ impl Broker {
         for peer in self.hub.peers() {
             peer.link.abort();
         }
+        // Publishers that wait for a move, which does not end any more.
+        self.hub.freed.notify_waiters();
     }
 
     /// Waits until it is so, or until then; returns whether it is.

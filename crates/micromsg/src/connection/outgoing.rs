@@ -85,20 +85,19 @@ impl Outgoing {
     }
 
     pub(super) fn message(&mut self, head: &Head<&str>, payload: &Bytes, fragment: usize) {
-        if payload.len() <= COPIED_BYTES {
-            let mut left = &**payload;
-            while let Some((part, rest)) = left.split_at_checked(fragment)
-                && !rest.is_empty()
-            {
-                self.put(|frames| head.put_frame(frames, part, true));
-                left = rest;
-            }
-            self.put(|frames| head.put_frame(frames, left, false));
+        if payload.len() <= COPIED_BYTES.min(fragment) {
+            self.put(|frames| head.put_frame(frames, payload, false));
             return;
         }
+        let payload = if payload.len() <= COPIED_BYTES {
+            // Nobody counts a small one that is shared.
+            Bytes::copy_from_slice(payload)
+        } else {
+            payload.clone()
+        };
         self.bytes = self.bytes.saturating_add(payload.len());
         self.waiting
-            .push_back(Waiting::Message(head.to_owned(), payload.clone()));
+            .push_back(Waiting::Message(head.to_owned(), payload));
     }
 
     /// Acknowledges all messages up to this one.

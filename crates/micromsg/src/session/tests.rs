@@ -457,7 +457,8 @@ fn a_message_that_came_goes_on_the_same_whatever_its_frames_were() {
                 let came = pair.server.receive().unwrap().unwrap().message;
                 let routed = Arc::new(Routed::of(&came));
                 assert_eq!((&*routed.payload(), routed.bytes()), (&*sent, size + 134));
-                pair.server.deliver([routed]).unwrap();
+                let waiting = pair.server.deliver([routed]).unwrap();
+                assert!(waiting <= size + 100, "{waiting} for {size} in {fragment}");
                 pair.settle();
                 let back = pair.client.receive().unwrap().unwrap().message;
                 assert_eq!(back.payload().to_bytes(), sent, "{size} in {fragment}");

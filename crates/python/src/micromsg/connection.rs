@@ -20,7 +20,7 @@ use super::text::{Text, unicode};
 use crate::dicts::{attributes, set_fields};
 use crate::errors;
 use crate::options::{argument, made};
-use crate::payloads::bytes_of;
+use crate::payloads::{bytes_of, untracked};
 use crate::pending_op::PendingOp;
 use crate::runtime::{Owned, seconds};
 use crate::waits::waits;
@@ -107,8 +107,8 @@ impl MicroMsgConnection {
         let told = received.map(|received| match received {
             None => Ok(Came::Over(false)),
             Some(received) => {
-                let message = locked(&self.maker).message(py, &self.connection, &received);
-                message.map(Came::Message)
+                let value = locked(&self.maker).message(py, &self.connection, &received)?;
+                untracked(py, value).map(Came::Message)
             }
         });
         told.transpose()
@@ -127,12 +127,15 @@ impl MicroMsgConnection {
             Err(error) => Err(raised(error)),
             Ok(received) if received.is_empty() => Ok(None),
             Ok(received) => {
-                let mut maker = locked(&self.maker);
-                let each = received
-                    .iter()
-                    .map(|one| maker.message(py, &self.connection, one));
-                let each = each.collect::<PyResult<Vec<_>>>()?;
-                PyList::new(py, each).map(Some)
+                let values = {
+                    let mut maker = locked(&self.maker);
+                    let each = received
+                        .iter()
+                        .map(|one| maker.message(py, &self.connection, one));
+                    each.collect::<PyResult<Vec<_>>>()?
+                };
+                let each = values.into_iter().map(|one| untracked(py, one));
+                PyList::new(py, each.collect::<PyResult<Vec<_>>>()?).map(Some)
             }
         }
     }

@@ -10,7 +10,7 @@ use pyo3::types::{PyBytes, PyDict, PyString};
 use super::properties::micromsg_read_properties;
 use super::raised::raised;
 use crate::errors;
-use crate::payloads::{joined, untracked};
+use crate::payloads::joined;
 use crate::runtime::Owned;
 
 /// See `_micromsg_core.pyi`.
@@ -83,12 +83,13 @@ pub(super) struct Maker {
 }
 
 impl Maker {
-    pub(super) fn message<'py>(
+    /// The value of an object. To make that may run other code of the process, which must not find the maker locked.
+    pub(super) fn message(
         &mut self,
-        py: Python<'py>,
+        py: Python<'_>,
         connection: &Arc<Owned<Connection>>,
         received: &Received,
-    ) -> PyResult<Bound<'py, MicroMsgMessage>> {
+    ) -> PyResult<MicroMsgMessage> {
         let message = &received.message;
         let [destination, properties, dotnet_type] = &mut self.last;
         let dotnet = message.dotnet_type.as_deref();
@@ -96,7 +97,7 @@ impl Maker {
             Some(payload) => PyBytes::new(py, payload),
             None => joined(py, &message.payload())?,
         };
-        let message = MicroMsgMessage {
+        Ok(MicroMsgMessage {
             position: received.position,
             payload: payload.unbind(),
             destination: shared(py, destination, message.destination()),
@@ -104,8 +105,7 @@ impl Maker {
             properties: PyOnceLock::new(),
             dotnet_type: dotnet.map(|text| shared(py, dotnet_type, text)),
             connection: Arc::downgrade(connection),
-        };
-        untracked(py, message)
+        })
     }
 }
 

@@ -26,21 +26,26 @@ pub(super) struct Progress {
     pub(super) copied_to: u64,
     /// The copies begin at this position or behind it, and nothing else of any queue stands between them.
     pub(super) copies_from: u64,
+    /// The queue's mark in its file until the move has ended.
+    pub(super) mark: u64,
 }
 
 impl Progress {
     /// As it stands in the attributes of a block.
     fn attribute(self) -> (Arc<str>, Arc<str>) {
-        let text = format!("{} {}", self.copied_to, self.copies_from);
+        let text = format!("{} {} {}", self.copied_to, self.copies_from, self.mark);
         (MOVED.into(), text.into())
     }
 
     /// Reads the value of the attribute.
     pub(super) fn read(text: &str) -> Option<Self> {
-        let (copied_to, copies_from) = text.split_once(' ')?;
+        let numbers = text.split(' ').map(|number| number.parse().ok());
+        let numbers = numbers.collect::<Option<Vec<u64>>>()?;
+        let [copied_to, copies_from, mark] = <[u64; 3]>::try_from(numbers).ok()?;
         Some(Self {
-            copied_to: copied_to.parse().ok()?,
-            copies_from: copies_from.parse().ok()?,
+            copied_to,
+            copies_from,
+            mark,
         })
     }
 }
@@ -129,11 +134,14 @@ mod tests {
         let progress = Progress {
             copied_to: 7,
             copies_from: u64::MAX,
+            mark: 3,
         };
         let (name, value) = progress.attribute();
-        assert_eq!((&*name, &*value), (MOVED, "7 18446744073709551615"));
+        assert_eq!((&*name, &*value), (MOVED, "7 18446744073709551615 3"));
         assert_eq!(Progress::read(&value), Some(progress));
-        for wrong in ["", "7", "7 ", " 7", "a 7", "7 -1", "7 8 9"] {
+        for wrong in [
+            "", "7", "7 8", "7 8 ", " 7 8", "a 7 8", "7 8 -1", "7 8 9 10",
+        ] {
             assert_eq!(Progress::read(wrong), None, "{wrong:?}");
         }
     }

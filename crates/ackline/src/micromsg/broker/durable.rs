@@ -48,6 +48,8 @@ pub(super) struct Stored {
     /// Blocks that are not durable, by token.
     pending: BTreeMap<u64, Pending>,
     next_token: u64,
+    /// One for all of its blocks: those of a commit are settled together, in their order.
+    settle: Option<Arc<dyn Settle>>,
     /// Messages were acknowledged since the mark was written.
     pub(super) is_dirty: bool,
     /// The mark in its file, and when it was written.
@@ -75,6 +77,7 @@ impl Stored {
             cursor: Cursor::new(mark, durable),
             pending: BTreeMap::new(),
             next_token: 0,
+            settle: None,
             is_dirty: false,
             written: (mark, Instant::now()),
             is_moving: false,
@@ -131,8 +134,8 @@ impl Durable {
             return Ok(());
         };
         let mut queues = queues.iter_mut();
-        let found = queues
-            .find(|(queue, stored)| *queue == name && stored.written_mark() < progress.copies_from);
+        let found =
+            queues.find(|(queue, stored)| *queue == name && stored.written_mark() == progress.mark);
         if let Some((_, stored)) = found {
             stored.is_moving = true;
             self.is_moving.store(true, Ordering::SeqCst);
@@ -204,10 +207,12 @@ impl Durable {
         if self.is_moving.load(Ordering::SeqCst) {
             return Ok(false);
         }
-        let settle: Arc<dyn Settle> = Arc::new(QueueSettle {
-            hub: Arc::downgrade(hub),
-            queue: Arc::downgrade(queue),
-        });
+        let settle = Arc::clone(stored.settle.get_or_insert_with(|| {
+            Arc::new(QueueSettle {
+                hub: Arc::downgrade(hub),
+                queue: Arc::downgrade(queue),
+            })
+        }));
         for messages in
             messages.chunk_by(|(one, _), (next, _)| one.dotnet_type() == next.dotnet_type())
         {

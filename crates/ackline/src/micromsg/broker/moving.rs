@@ -28,6 +28,10 @@ struct Plan {
     left: Unfinished,
     /// The position of the last message, once it is known.
     last: Option<u64>,
+    /// The queue's mark in its file.
+    mark: u64,
+    /// An earlier broker has begun to move it.
+    is_half_moved: bool,
 }
 
 impl Plan {
@@ -38,6 +42,15 @@ impl Plan {
             Some((_, at)) => at + 1,
             None => self.left.from,
         }
+    }
+}
+
+impl Plan {
+    /// Whether the queue's mark in its file is behind the originals.
+    fn has_mark(&self) -> bool {
+        let state = self.queue.lock();
+        let stored = state.stored.as_ref();
+        stored.is_none_or(|stored| stored.written_mark() >= self.left.to)
     }
 }
 
@@ -94,7 +107,7 @@ impl Durable {
         };
         let most = self.kept.most_moved();
         let moved = match self.bytes(&mut plan, most).await {
-            Ok(Some(_)) => self.copy(&plan).await,
+            Ok(Some(_)) => self.copy(hub, &plan).await,
             Ok(None) => Err(format!(
                 "its messages take more than {most} bytes, a sixteenth of the budget"
             )),
@@ -111,6 +124,7 @@ impl Durable {
         let Progress {
             copied_to,
             copies_from,
+            mark,
         } = progress;
         let mut queues = hub.all_queues().into_iter();
         let Some(queue) = queues.find(|queue| *queue.name == name) else {
@@ -125,8 +139,10 @@ impl Durable {
                 some: HashSet::new(),
             },
             last: None,
+            mark,
+            is_half_moved: true,
         };
-        let moved = self.copy(&plan).await.map(|_| copies_from);
+        let moved = self.copy(hub, &plan).await.map(|_| copies_from);
         self.end(hub, &plan, moved).await;
     }
 
@@ -209,8 +225,11 @@ impl Durable {
         if !waiting.is_idle() || !stored.is_settled() {
             return None;
         }
-        // All of its blocks are durable.
+        // All of its blocks are durable. After a failed write of the spool's mark that is known of the writer alone.
         let to = self.spool.durable().ok()?;
+        if to != self.writer.stats().durable {
+            return None;
+        }
         stored.is_moving = true;
         Some(Plan {
             queue: Arc::clone(queue),
@@ -221,6 +240,8 @@ impl Durable {
                 some: waiting.waiting_positions().collect(),
             },
             last: None,
+            mark: stored.written_mark(),
+            is_half_moved: false,
         })
     }
 
@@ -241,13 +262,14 @@ impl Durable {
         Ok(Some(bytes))
     }
 
+    /// Reads messages to be copied. What an earlier broker has begun is not undone by messages that cannot be read.
     async fn read(&self, plan: &Plan, from: u64) -> Result<read_back::Read, String> {
         let (spool, name) = (Arc::clone(&self.spool), Arc::clone(&plan.queue.name));
         let read = move || read_back::read(&spool, &name, from, PIECE_BYTES);
         let read = tokio::task::spawn_blocking(read).await;
         let read = read.map_err(|panic| panic.to_string())?;
         let read = read.map_err(|error| error.to_string())?;
-        if read.is_whole {
+        if read.is_whole || plan.is_half_moved {
             return Ok(read);
         }
         // They may be put back.
@@ -255,7 +277,7 @@ impl Durable {
     }
 
     /// Writes copies; returns the position of the first one once all are durable.
-    async fn copy(&self, plan: &Plan) -> Result<u64, String> {
+    async fn copy(&self, hub: &Arc<Hub>, plan: &Plan) -> Result<u64, String> {
         let settle = Arc::new(MoveSettle {
             first: AtomicU64::new(u64::MAX),
             has_failed: AtomicBool::new(false),
@@ -272,6 +294,7 @@ impl Durable {
                 let progress = Progress {
                     copied_to: plan.copied_to(messages),
                     copies_from: plan.left.to,
+                    mark: plan.mark,
                 };
                 Handed {
                     block: block(&plan.queue, &Source::Copy(progress), messages),
@@ -282,7 +305,7 @@ impl Durable {
             });
             let blocks: Vec<_> = blocks.collect();
             self.writer.append_all(blocks);
-            self.flush().await?;
+            self.flush(hub).await?;
             if settle.has_failed.load(Ordering::Relaxed) {
                 return Err("the spool has failed".to_owned());
             }
@@ -291,7 +314,7 @@ impl Durable {
     }
 
     /// Waits until everything that was written is durable, however slow the disk is.
-    async fn flush(&self) -> Result<(), String> {
+    async fn flush(&self, hub: &Arc<Hub>) -> Result<(), String> {
         loop {
             let writer = self.writer.clone();
             let flushed = tokio::task::spawn_blocking(move || writer.flush(PATIENCE)).await;
@@ -299,9 +322,14 @@ impl Durable {
                 return Ok(());
             }
             let state = self.writer.stats().state;
-            if state != WriterState::Ok {
+            if matches!(state, WriterState::Failed | WriterState::Draining) {
                 return Err(format!("the spool is {}", state.as_str()));
             }
+            if hub.is_closing() {
+                return Err("the broker ends".to_owned());
+            }
+            // What waits cannot be taken back. The marks of other queues may make room for it.
+            self.write_marks(hub, false).await;
         }
     }
 
@@ -314,6 +342,10 @@ impl Durable {
             .filter(|first| *first < u64::MAX);
         self.restart(hub, plan, moved);
         self.write_marks(hub, false).await;
+        while first.is_some() && !plan.has_mark() && !hub.is_closing() {
+            tokio::time::sleep(PATIENCE).await;
+            self.write_marks(hub, false).await;
+        }
         // Whatever is written now stands behind the copies.
         self.release(hub);
         if let Some(to) = first {
@@ -343,7 +375,11 @@ impl Durable {
             stored.is_moving = false;
             match moved {
                 // Nothing was left of it.
-                Ok(u64::MAX) => {}
+                Ok(u64::MAX) => {
+                    stored.cursor.took(plan.left.to, true);
+                    queue.advance(plan.left.to);
+                    stored.is_dirty = true;
+                }
                 Ok(first) => {
                     queue.restart(first);
                     stored.cursor.restart(first, durable);

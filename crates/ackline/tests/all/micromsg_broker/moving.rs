@@ -220,7 +220,7 @@ impl Settle for Nobody {
 
 /// Writes copies of the messages 0 to `count` of a queue, as a broker does that moves it and is killed before it has
 /// written the mark.
-fn copy_in_part(dir: &Path, count: u32, copies_from: u64) {
+fn copy_in_part(dir: &Path, count: u32, [copies_from, mark]: [u64; 2]) {
     let mut body = Vec::new();
     for number in 0..count {
         let payload = number.to_string();
@@ -245,7 +245,7 @@ fn copy_in_part(dir: &Path, count: u32, copies_from: u64) {
         repeats: Some(vec![u8::MAX >> (8 - count)]),
         attributes: vec![(
             "micromsg.moved".into(),
-            format!("{count} {copies_from}").into(),
+            format!("{count} {copies_from} {mark}").into(),
         )],
         body: vec![body.into()],
     };
@@ -267,7 +267,7 @@ async fn a_move_that_a_kill_has_cut_is_ended_and_no_message_is_handed_out_twice(
         soon(first.close(Some(LONG))).await.unwrap();
         let copies_from = Spool::open(dir).unwrap().durable().unwrap();
         assert_eq!((copies_from, left_mark(dir)), (6, 0));
-        copy_in_part(dir, copied, copies_from);
+        copy_in_part(dir, copied, [copies_from, 0]);
 
         let second = broker(small_spool(dir)).await;
         let (publisher, one) = (
@@ -296,7 +296,7 @@ async fn a_move_that_was_ended_is_not_ended_again() {
     let last = publish(&publisher, "queue/left", 0..6).await;
     soon(publisher.acknowledged(last)).await.unwrap();
     soon(first.close(Some(LONG))).await.unwrap();
-    copy_in_part(dir, 6, 6);
+    copy_in_part(dir, 6, [6, 0]);
     for done in [0, 2, 4] {
         let next = broker(small_spool(dir)).await;
         let one = worker(&next, "queue/left", 2).await;
@@ -307,6 +307,46 @@ async fn a_move_that_was_ended_is_not_ended_again() {
         soon(next.close(Some(LONG))).await.unwrap();
         assert_eq!(left_mark(dir), 6 + done + 2);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mark_that_was_moved_back_is_no_move_that_was_cut() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let first = broker(small_spool(dir)).await;
+    let publisher = client(&first, 100).await;
+    let last = publish(&publisher, "queue/left", 0..6).await;
+    soon(publisher.acknowledged(last)).await.unwrap();
+    soon(first.close(Some(LONG))).await.unwrap();
+    // When these were copied, the mark was another one.
+    copy_in_part(dir, 6, [6, 3]);
+    let second = broker(small_spool(dir)).await;
+    let one = worker(&second, "queue/left", 4).await;
+    for number in (0..6).chain(0..6) {
+        assert_eq!(work(&one).await, number, "as the operator wants");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_empty_queue_that_nobody_works_on_does_not_stop_the_others_after_a_kill() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = broker(small_spool(dir.path())).await;
+    let publisher = client(&first, 100).await;
+    let last = publish(&publisher, "queue/left", 0..1).await;
+    let one = worker(&first, "queue/left", 4).await;
+    assert_eq!(work(&one).await, 0);
+    soon(publisher.acknowledged(last)).await.unwrap();
+    soon(one.close(Some(LONG))).await.unwrap();
+    until("its mark is written", || left_mark(dir.path()) == 1).await;
+    traffic(&first, "queue/busy", 0..200).await;
+    // Its mark is written now and then, and is an old one.
+    first.stop();
+    drop((first, publisher));
+    assert!(left_mark(dir.path()) < 200);
+
+    let second = broker(small_spool(dir.path())).await;
+    traffic(&second, "queue/busy", 200..2_000).await;
+    assert!(left_mark(dir.path()) > 1_000);
 }
 
 /// The name of a spool with a small budget.
