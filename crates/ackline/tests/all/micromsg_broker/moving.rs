@@ -24,9 +24,14 @@ pub(super) fn small_spool(dir: &Path) -> BrokerOptions {
 
 /// The mark of the queue that nobody works on.
 fn left_mark(dir: &Path) -> u64 {
+    mark(dir, "left")
+}
+
+/// The mark of the queue whose name ends so.
+fn mark(dir: &Path, queue: &str) -> u64 {
     let consumers = Spool::open(dir).unwrap().consumers().unwrap();
-    let left = consumers.iter().find(|one| one.name.ends_with("left"));
-    left.map_or(0, |left| left.committed)
+    let found = consumers.iter().find(|one| one.name.ends_with(queue));
+    found.map_or(0, |found| found.committed)
 }
 
 /// Waits until that queue keeps so many bytes; its mark has not moved then.
@@ -339,12 +344,22 @@ async fn an_empty_queue_that_nobody_works_on_does_not_stop_the_others_after_a_ki
     soon(one.close(Some(LONG))).await.unwrap();
     until("its mark is written", || left_mark(dir.path()) == 1).await;
     traffic(&first, "queue/busy", 0..200).await;
-    // Its mark is written now and then, and is an old one.
+    until("its mark is written", || mark(dir.path(), "busy") > 200).await;
+    // The other mark is written now and then, and is an old one.
     first.stop();
     drop((first, publisher));
     assert!(left_mark(dir.path()) < 200);
 
-    let second = broker(small_spool(dir.path())).await;
+    // Its tasks end soon, and with them its lock.
+    let deadline = Instant::now() + LONG;
+    let second = loop {
+        let served = micromsg::serve("micromsg://127.0.0.1:0", small_spool(dir.path()));
+        match soon(served).await {
+            Ok(broker) => break broker,
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
     traffic(&second, "queue/busy", 200..2_000).await;
     assert!(left_mark(dir.path()) > 1_000);
 }
