@@ -20,7 +20,7 @@ def typed(name: bytes) -> bytes:
 
 
 def jobs(numbers: range, first: int) -> bytes:
-    """Messages, each of another type than the one before; the first one has this number of a job."""
+    """Messages, each of another type than the one before; their jobs begin behind this number."""
     frames = (
         typed(b"odd" if number % 2 else b"even")
         + wire.micromsg_message(number, QUEUE, b"%d" % (first + number))

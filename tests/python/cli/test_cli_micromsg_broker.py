@@ -382,7 +382,10 @@ WRONG = [
     ([ANY, "--max-entities", "3"], "--max-entities is an option of bpmux"),
     ([ANY, "--spool", ""], "--spool is empty"),
     ([ANY, "--budget", "1GiB"], "--budget needs --spool DIR"),
-    ([ANY, "--queue", "a*b"], '--queue has "a*b": a name of at most 255 bytes of ASCII, or a beginning and *'),
+    (
+        [ANY, "--queue", "a*b"],
+        '--queue has "a*b": a name of at most 255 bytes of ASCII, or a beginning and *',
+    ),
     ([ANY, "--queue", ""], '--queue has "": a name has 1 to 255 characters, and no semicolon'),
     ([ANY, "--queue", "a;b"], '--queue has "a;b": a name has 1 to 255 characters'),
     ([ANY, "--queue", "x" * 256], "a name has 1 to 255 characters"),
