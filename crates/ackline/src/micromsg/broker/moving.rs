@@ -328,7 +328,7 @@ impl Durable {
             if hub.is_closing() {
                 return Err("the broker ends".to_owned());
             }
-            // What waits cannot be taken back. The marks of other queues may make room for it.
+            // The copies that wait cannot be taken back. The marks of other queues may make room for them.
             self.write_marks(hub, false).await;
         }
     }
