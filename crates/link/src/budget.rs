@@ -77,7 +77,15 @@ struct State {
     wakes: HashMap<u64, Arc<Notify>>,
     /// The number of waiting links that was last published.
     shown: usize,
+    /// Bytes that ended links have returned since that was told last.
+    returned: u64,
 }
+
+/// Told each time that ended links have returned much.
+static RETURNED: Notify = Notify::const_new();
+
+/// Bytes that are much: an allocator that kept them would double a small budget.
+const MUCH: u64 = 16 << 20;
 
 impl Budget {
     /// The least memory that options may set: hardly a payload could come in below it.
@@ -109,6 +117,7 @@ impl Budget {
             ledger: Ledger::new(bytes, &fairness),
             wakes: HashMap::new(),
             shown: 0,
+            returned: 0,
         };
         Self {
             inner: Arc::new(Inner {
@@ -177,6 +186,12 @@ impl Budget {
             .saturating_mul(RESERVE_PART)
     }
 
+    /// Waits until ended links have returned so much to some budget of the process that its allocator should give memory
+    /// back to the system. Other links are granted those bytes at once, and may need blocks of other sizes.
+    pub async fn much_returned() {
+        RETURNED.notified().await;
+    }
+
     /// Links whose reading waits for memory.
     pub fn waiting(&self) -> usize {
         self.state().ledger.waiting()
@@ -216,6 +231,11 @@ impl Budget {
             if let Some(wake) = state.wakes.get(&id) {
                 wake.notify_one();
             }
+        }
+        state.returned = state.returned.saturating_add(state.ledger.take_returned());
+        if state.returned >= MUCH {
+            state.returned = 0;
+            RETURNED.notify_one();
         }
         // The free buffers of the pool are within the budget too.
         let used = state.ledger.used().saturating_add(to_u64(MOST_BYTES));

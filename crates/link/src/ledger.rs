@@ -58,6 +58,8 @@ pub(crate) struct Ledger {
     queue: Queue,
     turns: Turns,
     woken: Vec<u64>,
+    /// Bytes that ended links have returned since that was asked last.
+    returned: u64,
     next_id: u64,
 }
 
@@ -152,6 +154,7 @@ impl Ledger {
             queue: Queue::default(),
             turns: Turns::new(one_sender),
             woken: Vec::new(),
+            returned: 0,
             next_id: 0,
         }
     }
@@ -202,6 +205,11 @@ impl Ledger {
     pub(crate) fn is_free(&self, id: u64) -> bool {
         let link = self.link(id);
         link.charge == 0 && link.waits.is_none()
+    }
+
+    /// Bytes that ended links have returned since the last call.
+    pub(crate) const fn take_returned(&mut self) -> u64 {
+        std::mem::replace(&mut self.returned, 0)
     }
 
     /// The links whose requests were granted since the last call, except by their own asking.
@@ -255,7 +263,7 @@ impl Ledger {
     }
 
     pub(crate) fn close(&mut self, id: u64) {
-        self.settle(id, 0);
+        self.depart(id, 0);
         let Some(link) = self.links.remove(&id) else {
             return;
         };
@@ -461,6 +469,7 @@ impl Ledger {
         self.used = self.used.saturating_sub(before).saturating_add(charge);
         if has_ended {
             self.departed = self.departed.saturating_sub(before).saturating_add(charge);
+            self.returned = self.returned.saturating_add(before.saturating_sub(charge));
         }
         if let Some(sender) = self.senders.get_mut(&sender) {
             sender.mark = self.turns.mark(sender.mark, sender.charge);

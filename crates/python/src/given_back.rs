@@ -2,18 +2,24 @@
 //!
 //! glibc keeps freed memory that lies between blocks in use: after thousands of connections that held 64 KiB each,
 //! this is hundreds of megabytes. `malloc_trim` returns all whole pages of it. It takes milliseconds, so it is called
-//! when the process has grown since the last time, and for a large process also from time to time: the system does
-//! not see the free memory inside it.
+//! when links that have ended have returned much to a budget, when the process has grown since the last time, and for
+//! a large process also from time to time: the system does not see the free memory inside it.
 //!
 //! Large blocks are better asked of the system and given back at once. glibc does so from 128 KiB on, but raises that to
 //! the size of the largest block that was freed, up to 32 MiB: a receiver fixes it ([`large_blocks`]).
 
 use std::time::Duration;
 
+use ackline_link::Budget;
 use tokio::runtime::Runtime;
+use tokio::time::timeout;
 
 /// Time between two checks.
 const EVERY: Duration = Duration::from_secs(1);
+/// Time in which a link that has returned bytes to its budget frees them.
+const FREED_IN: Duration = Duration::from_millis(5);
+/// The least time from one call to the next.
+const PAUSE: Duration = Duration::from_millis(100);
 /// Bytes by which the process must have grown.
 const GROWTH: u64 = 16 << 20;
 /// Bytes of a large process, and the number of checks after which it is trimmed even without growth.
@@ -28,16 +34,20 @@ pub(crate) fn begin(runtime: &Runtime) {
     runtime.spawn(async {
         let (mut least, mut looks) = (u64::MAX, 0);
         loop {
-            tokio::time::sleep(EVERY).await;
+            let is_returned = timeout(EVERY, Budget::much_returned()).await.is_ok();
+            if is_returned {
+                tokio::time::sleep(FREED_IN).await;
+            }
             let Some(now) = resident() else {
                 return;
             };
             looks += 1;
             least = least.min(now);
-            if now - least >= GROWTH || (now >= LARGE && looks >= LOOKS) {
+            if is_returned || now - least >= GROWTH || (now >= LARGE && looks >= LOOKS) {
                 let trimmed = tokio::task::spawn_blocking(trim).await;
                 least = trimmed.ok().and_then(|()| resident()).unwrap_or(now);
                 looks = 0;
+                tokio::time::sleep(PAUSE).await;
             }
         }
     });

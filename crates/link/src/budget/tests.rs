@@ -43,6 +43,37 @@ fn buffers_are_kept_for_use_again_only_where_the_budget_has_room_for_them() {
     assert!(keeps(1));
 }
 
+#[tokio::test]
+async fn a_budget_tells_that_ended_links_have_returned_much() {
+    let is_told = || async {
+        let told = Budget::much_returned();
+        let waited = tokio::time::timeout(std::time::Duration::from_millis(1), told);
+        waited.await.is_ok()
+    };
+    let mib = |count: usize| count << 20;
+    let budget = Budget::new(64 << 20);
+    let open = || budget.clone().open(&sender(), Arc::default());
+    let [one, two, three, other] = [open(), open(), open(), open()];
+    one.settle(mib(20));
+    one.settle(0);
+    assert!(!is_told().await, "it goes on, and needs as much again");
+    one.settle(mib(9));
+    two.settle(mib(9));
+    three.settle(mib(20));
+    drop(one);
+    assert!(!is_told().await, "9 MiB are little");
+    // The bytes are granted at once.
+    assert!(other.ask(0, mib(10), false));
+    drop(two);
+    assert!(is_told().await);
+    three.depart(mib(20));
+    assert!(!is_told().await, "it still holds them");
+    three.settle(mib(1));
+    assert!(is_told().await);
+    drop(three);
+    assert!(!is_told().await);
+}
+
 #[test]
 fn the_free_part_is_not_charged() {
     let (budget, [one]) = accounts();
