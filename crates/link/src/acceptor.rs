@@ -196,6 +196,7 @@ impl Acceptor {
             );
         }
         let (listener, tls, waits) = (&bound.listener, &bound.tls, bound.waits);
+        listener.expect(self.shared.options.max_connections);
         let mut admitting = JoinSet::new();
         let mut accepting = pin!(self.accept(listener));
         let last_reports = LastReports {

@@ -10,8 +10,12 @@ use std::os::fd::{AsFd, AsRawFd as _};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
+use crate::units::to_u64;
+
 /// The most descriptors that connections leave for other uses.
 const MOST_RESERVED: u64 = 256;
+/// The most descriptors that the table is grown for: 1 MiB of the system's memory.
+const MOST_ROOM: u64 = 1 << 17;
 
 /// Descriptors that connections leave for other uses: a quarter of the process's limit, 256 at the
 /// most.
@@ -22,6 +26,18 @@ pub fn reserve() -> u64 {
 /// The process's limit of descriptors; `None` if there is no limit.
 fn limit() -> Option<u64> {
     getrlimit(Resource::Nofile).current
+}
+
+/// Grows the table of descriptors for this number of connections; `any` is an open descriptor.
+///
+/// The system doubles the table as it fills, and while other threads run it stops the growing one each time for 10 ms
+/// and more, with all connections that the thread serves.
+pub(crate) fn make_room(any: impl AsFd, connections: usize) {
+    let wanted = to_u64(connections).saturating_add(MOST_RESERVED);
+    let most = limit().unwrap_or(u64::MAX).min(MOST_ROOM);
+    let last = i32::try_from(wanted.min(most)).unwrap_or(i32::MAX) - 1;
+    // Without room the table grows later.
+    drop(rustix::io::fcntl_dupfd_cloexec(any, last));
 }
 
 /// Whether a connection may take a descriptor; `any` is an open one.

@@ -102,6 +102,16 @@ impl Listener {
         persist(|context| self.poll_accept(context)).await
     }
 
+    /// Makes room for the descriptors of this number of connections.
+    pub(crate) fn expect(&self, connections: usize) {
+        match &self.socket {
+            Socket::Tcp(listener) => descriptors::make_room(listener, connections),
+            Socket::Unix(listener, _) | Socket::Inherited(listener, _) => {
+                descriptors::make_room(listener, connections);
+            }
+        }
+    }
+
     fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<(Stream, Peer)>> {
         match &self.socket {
             Socket::Tcp(listener) => {
@@ -283,5 +293,22 @@ mod tests {
         let broken = || Err::<(), _>(io::Error::from_raw_os_error(EBADF));
         let error = persist(|_| Poll::Ready(broken())).await.unwrap_err();
         assert_eq!(error.raw_os_error(), Some(EBADF));
+    }
+
+    #[tokio::test]
+    async fn the_table_of_descriptors_has_room_for_the_expected_connections() {
+        let size = || {
+            let status = std::fs::read_to_string("/proc/self/status").unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
+            line.unwrap().trim().parse::<u64>().unwrap()
+        };
+        let address = Address::Tcp("127.0.0.1".to_owned(), 0);
+        let listener = Listener::bind(&address).await.unwrap();
+        listener.expect(700);
+        assert!(size() >= 700, "{}", size());
+        // A limit that is set as high as it goes does not fill the memory of the system.
+        listener.expect(usize::MAX);
+        assert!(size() <= 1 << 17, "{}", size());
+        assert!(listener.local().is_ok());
     }
 }
