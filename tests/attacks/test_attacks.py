@@ -1,7 +1,6 @@
 """Each program of `programs.py` against a receiver with default limits: it costs its budget."""
 
 import json
-import os
 from pathlib import Path
 
 import harness
@@ -26,13 +25,12 @@ def test_an_attack_costs_its_budget_and_nothing_more(name: str, tmp_path: Path) 
     """Memory below the formula, a good sender served, descriptors back, an end in order."""
     scheme, program = PROGRAMS[name]
     options = ("--memory", str(MEMORY), *OPTIONS.get(name, ()))
-    with harness.Receiver(tmp_path, *options) as receiver:
-        figures = harness.run(receiver, MEMORY, [(name, scheme, 1)], SECONDS)
-        FIGURES.mkdir(parents=True, exist_ok=True)
-        row = [name.replace("_", " "), (program.__doc__ or "").rstrip("."), *figures.row()]
-        (FIGURES / f"{name}.json").write_text(json.dumps(row))
-        harness.check(figures, within=WITHIN.get(name, 0.05))
-        assert receiver.stop() == os.EX_OK
+    limit = WITHIN.get(name, 0.05)
+    figures = harness.measured(tmp_path, options, MEMORY, [(name, scheme, 1)], SECONDS, limit)
+    FIGURES.mkdir(parents=True, exist_ok=True)
+    row = [name.replace("_", " "), (program.__doc__ or "").rstrip("."), *figures.row()]
+    (FIGURES / f"{name}.json").write_text(json.dumps(row))
+    harness.check(figures, within=limit)
 
 
 @pytest.mark.alone
@@ -40,11 +38,10 @@ def test_an_attack_costs_its_budget_and_nothing_more(name: str, tmp_path: Path) 
 @pytest.mark.parametrize("seed", [seed for seed in range(20) if len(drawn(seed)) > 2][:2])
 def test_attacks_together_cost_their_budget_and_nothing_more(seed: int, tmp_path: Path) -> None:
     """The first rounds of `make attack`, which goes on with other seeds."""
-    with harness.Receiver(tmp_path, "--memory", str(MEMORY)) as receiver:
-        attacks = drawn(seed)
-        figures = harness.run(receiver, MEMORY, attacks, SECONDS)
-        harness.check(figures, within=within(attacks))
-        assert receiver.stop() == os.EX_OK
+    attacks = drawn(seed)
+    options = ("--memory", str(MEMORY))
+    figures = harness.measured(tmp_path, options, MEMORY, attacks, SECONDS, within(attacks))
+    harness.check(figures, within=within(attacks))
 
 
 def test_the_page_on_security_has_a_row_of_each_attack() -> None:
