@@ -260,16 +260,21 @@ fn copy_in_part(dir: &Path, count: u32, [copies_from, mark]: [u64; 2]) {
     writer.close(LONG);
 }
 
+/// A broker that ends with the messages 0 to 5 in a queue.
+async fn leave_six(dir: &Path) {
+    let first = broker(small_spool(dir)).await;
+    let publisher = client(&first, 100).await;
+    let last = publish(&publisher, "queue/left", 0..6).await;
+    soon(publisher.acknowledged(last)).await.unwrap();
+    soon(first.close(Some(LONG))).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_move_that_a_kill_has_cut_is_ended_and_no_message_is_handed_out_twice() {
     for copied in [1, 3, 6] {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path();
-        let first = broker(small_spool(dir)).await;
-        let publisher = client(&first, 100).await;
-        let last = publish(&publisher, "queue/left", 0..6).await;
-        soon(publisher.acknowledged(last)).await.unwrap();
-        soon(first.close(Some(LONG))).await.unwrap();
+        leave_six(dir).await;
         let copies_from = Spool::open(dir).unwrap().durable().unwrap();
         assert_eq!((copies_from, left_mark(dir)), (6, 0));
         copy_in_part(dir, copied, [copies_from, 0]);
@@ -296,11 +301,7 @@ async fn a_move_that_a_kill_has_cut_is_ended_and_no_message_is_handed_out_twice(
 async fn a_move_that_was_ended_is_not_ended_again() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    let first = broker(small_spool(dir)).await;
-    let publisher = client(&first, 100).await;
-    let last = publish(&publisher, "queue/left", 0..6).await;
-    soon(publisher.acknowledged(last)).await.unwrap();
-    soon(first.close(Some(LONG))).await.unwrap();
+    leave_six(dir).await;
     copy_in_part(dir, 6, [6, 0]);
     for done in [0, 2, 4] {
         let next = broker(small_spool(dir)).await;
@@ -318,11 +319,7 @@ async fn a_move_that_was_ended_is_not_ended_again() {
 async fn a_mark_that_was_moved_back_is_no_move_that_was_cut() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    let first = broker(small_spool(dir)).await;
-    let publisher = client(&first, 100).await;
-    let last = publish(&publisher, "queue/left", 0..6).await;
-    soon(publisher.acknowledged(last)).await.unwrap();
-    soon(first.close(Some(LONG))).await.unwrap();
+    leave_six(dir).await;
     // When these were copied, the mark was another one.
     copy_in_part(dir, 6, [6, 3]);
     let second = broker(small_spool(dir)).await;
