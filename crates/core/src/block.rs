@@ -7,27 +7,48 @@ use bytes::{Bytes, BytesMut};
 pub struct Block {
     free: BytesMut,
     whole: usize,
+    number: u32,
+}
+
+/// The allocation that a payload shares with others: as long as one of them is there, all of it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shared {
+    /// Its number: payloads behind each other in the same allocation have the same one.
+    pub number: u32,
+    /// Its bytes.
+    pub bytes: u32,
 }
 
 impl Block {
     /// Copies a small payload, of which up to `count` may come now.
     pub fn copy(&mut self, bytes: &[u8], count: usize) -> Bytes {
+        let (copied, _) = self.copy_shared(bytes, count);
+        copied
+    }
+
+    /// [`copy`](Self::copy), with the allocation; `None`: it has one of its own.
+    pub fn copy_shared(&mut self, bytes: &[u8], count: usize) -> (Bytes, Option<Shared>) {
         let most = bytes.len().saturating_mul(TOGETHER);
         let fits = bytes.len() <= self.free.capacity();
         if bytes.is_empty() || (fits && self.whole > most) || (!fits && count < 2) {
-            return Bytes::copy_from_slice(bytes);
+            return (Bytes::copy_from_slice(bytes), None);
         }
         if !fits {
             self.whole = most.min(bytes.len().saturating_mul(count));
             self.free = BytesMut::with_capacity(self.whole);
+            self.number = self.number.wrapping_add(1);
         }
         self.free.extend_from_slice(bytes);
-        self.free.split().freeze()
+        let shared = Shared {
+            number: self.number,
+            bytes: u32::try_from(self.whole).unwrap_or(u32::MAX),
+        };
+        (self.free.split().freeze(), Some(shared))
     }
 }
 
 /// Payloads in one allocation: one that is held alone holds no more than so many times its bytes.
-const TOGETHER: usize = 16;
+pub const TOGETHER: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -46,6 +67,18 @@ mod tests {
         }
         assert_eq!((block.whole, block.free.capacity()), (1_600, 1_500));
         assert!(copies.iter().all(|copied| *copied == bytes));
+    }
+
+    #[test]
+    fn a_payload_says_which_allocation_it_shares() {
+        let mut block = Block::default();
+        let (_, alone) = block.copy_shared(&[1; 100], 1);
+        assert_eq!(alone, None);
+        let of = |number| Some(Shared { number, bytes: 300 });
+        for number in [1, 1, 1, 2, 2, 2] {
+            let (_, shared) = block.copy_shared(&[1; 100], 3);
+            assert_eq!(shared, of(number));
+        }
     }
 
     #[test]

@@ -40,7 +40,7 @@ mod value;
 mod wakes;
 
 pub use answers::{AnswerRoom, AnswerUsage, SlowAnswers};
-pub use block::Block;
+pub use block::{Block, Shared, TOGETHER};
 pub use connection::{Connection, Lifecycle, Need};
 pub use credit::{Credit, CreditOverflow, Grant};
 pub use end::End;

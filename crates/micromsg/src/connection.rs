@@ -38,6 +38,8 @@ const OWED_BYTES: usize = 64 << 10;
 
 /// Bytes of extensions that count as part of a connection, like its other fields: usual lists have fewer.
 const FREE_BYTES: usize = 4 << 10;
+/// Bytes of the longest .NET type that a sender keeps, to name it again only when it changes.
+const KEPT_TYPE_BYTES: usize = 1 << 10;
 
 /// One end of a connection. Both ends may send messages, at any time (REQ-MM-3), and these have numbers and windows of their
 /// own in each direction (R-MM-13). Nothing is sent again by itself: an application that connects anew sends again what was
@@ -303,13 +305,14 @@ impl Connection {
         self.check_room()
     }
 
-    /// Names the type of the next message, if it is another one than the last (REQ-MM-32).
+    /// Names the type of the next message, if it is another one than the last (REQ-MM-32). A long name is not kept, and
+    /// so goes out again with each message.
     fn name_type(&mut self, wanted: Option<&str>) {
         let [_, own] = &mut self.names.dotnet;
         let Some(wanted) = wanted.filter(|wanted| own.as_deref() != Some(*wanted)) else {
             return;
         };
-        *own = Some(wanted.into());
+        *own = (wanted.len() <= KEPT_TYPE_BYTES).then(|| wanted.into());
         if let Some(id) = self.agreed.id("dotnet") {
             self.put_extension(id, wanted.as_bytes());
         }

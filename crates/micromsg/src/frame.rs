@@ -324,13 +324,13 @@ impl<T: Deref<Target = str>> Head<T> {
         let mut frame = Vec::new();
         self.put_texts(&mut frame);
         let destination = u8::try_from(self.destination.len()).unwrap_or(u8::MAX);
-        if payload.len() > APART_BYTES {
+        if payload.len() > crate::connection::COPIED_BYTES {
             return Parts::apart(frame.into(), destination, payload.into());
         }
         put_length(&mut frame, payload.len());
         frame.extend_from_slice(&payload);
         let properties = u16::try_from(self.properties.len()).unwrap_or(u16::MAX);
-        Parts::whole(frame.into(), destination, properties)
+        Parts::whole((frame.into(), None), destination, properties)
     }
 
     /// Appends a whole frame.
@@ -363,9 +363,6 @@ pub(crate) fn put_parts(out: &mut Vec<u8>, sequence_number: u16, parts: &Parts, 
     out.push(parts.destination_bytes());
     out.extend_from_slice(frame);
 }
-
-/// A larger payload is not copied into the frame of a message that is written.
-const APART_BYTES: usize = 2_048;
 
 const fn large(len: usize) -> u8 {
     if len > 255 { flags::LARGE } else { 0 }

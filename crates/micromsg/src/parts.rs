@@ -1,6 +1,6 @@
 //! Destination, properties and payload of a message in one piece, as they stand in a frame: what came so goes on so.
 
-use ackline_core::Payload;
+use ackline_core::{Payload, Shared};
 use bytes::Bytes;
 
 /// The texts and the payload of a message.
@@ -15,6 +15,8 @@ pub(crate) struct Parts {
     properties: u16,
     /// The payload where it is not in the frame.
     apart: Option<Box<Payload>>,
+    /// The memory that the frame shares with others, where all of these are small frames.
+    shared: Option<Shared>,
 }
 
 /// Bytes of the length of the properties, between these and the destination.
@@ -22,12 +24,17 @@ const BETWEEN: usize = 2;
 
 impl Parts {
     /// Parts that a frame has whole. Its payload must stand behind the shortest length.
-    pub(crate) const fn whole(frame: Bytes, destination: u8, properties: u16) -> Self {
+    pub(crate) fn whole(
+        (frame, shared): (Bytes, Option<Shared>),
+        destination: u8,
+        properties: u16,
+    ) -> Self {
         Self {
             frame,
             destination,
             properties,
             apart: None,
+            shared,
         }
     }
 
@@ -39,6 +46,7 @@ impl Parts {
             frame: head,
             destination,
             apart: Some(Box::new(payload)),
+            shared: None,
         }
     }
 
@@ -109,12 +117,30 @@ impl Parts {
         self.apart.is_none().then_some(&*self.frame)
     }
 
-    /// The same with a payload in one piece.
-    pub(crate) fn joined(mut self) -> Self {
+    /// The same with a payload in one piece, in memory that holds nothing else but what [`shared`](Self::shared) says.
+    pub(crate) fn alone(mut self) -> Self {
         if let Some(payload) = &mut self.apart {
-            **payload = payload.to_bytes().into();
+            self.frame = alone(self.frame);
+            let has_one = payload.len() == 1;
+            let joined = payload.to_bytes();
+            **payload = if has_one { alone(joined) } else { joined }.into();
+        } else if self.shared.is_none() && self.frame.len() > SMALL_BYTES {
+            self.frame = alone(self.frame);
         }
         self
+    }
+
+    /// The same in memory that is shared with nothing.
+    pub(crate) fn unshared(mut self) -> Self {
+        if self.shared.take().is_some() {
+            self.frame = alone(self.frame);
+        }
+        self
+    }
+
+    /// The memory that a small frame shares with others.
+    pub(crate) const fn shared(&self) -> Option<Shared> {
+        self.shared
     }
 
     /// The same with other memory for the payload, with the same bytes.
@@ -148,6 +174,19 @@ impl Eq for Parts {}
 
 /// Most bytes of a payload behind a length of one byte, with that.
 const SHORT: usize = 256;
+
+/// Bytes that keep no others in memory. Those of a large frame are in a buffer of that frame.
+fn alone(bytes: Bytes) -> Bytes {
+    if bytes.len() > BUFFER_BYTES {
+        return bytes;
+    }
+    Bytes::copy_from_slice(&bytes)
+}
+
+/// Frames up to this many bytes are copied when they come: a larger one keeps the buffer in which it came.
+pub(crate) const SMALL_BYTES: usize = 16 << 10;
+/// Bytes of the largest buffer that frames share.
+const BUFFER_BYTES: usize = 256 << 10;
 
 /// Text that was found to be ASCII before.
 fn text(bytes: Option<&[u8]>) -> &str {
@@ -186,7 +225,7 @@ mod tests {
                     if let Some(one) = found.payload_in_one() {
                         assert_eq!(one, payload);
                     }
-                    assert_eq!(found.clone().joined(), found);
+                    assert_eq!(found.clone().alone(), found);
                     assert_eq!(found.clone().moved(|memory| memory.to_vec().into()), found);
                     assert!(found.held_bytes() >= found.text_bytes() + len);
                 }
@@ -202,7 +241,7 @@ mod tests {
         let apart = Parts::apart(head, 1, pieces.into_iter().collect());
         assert_eq!(apart.payload_in_one(), None);
         assert_eq!(apart.frame(), None);
-        assert_eq!(apart.joined(), one);
+        assert_eq!(apart.alone(), one);
         assert_ne!(parts("d", "a:N1;", b"payloa"), one);
         assert_ne!(parts("e", "a:N1;", b"payload"), one);
         assert_ne!(parts("d", "a:N2;", b"payload"), one);

@@ -166,14 +166,14 @@ pub async fn serve(url: &str, mut options: BrokerOptions) -> Result<Broker, Erro
     let broken = |error| OpenError::listen(format!("{spec}: {error}"));
     let listener = spec.bind().await.map_err(broken)?.speaking_first(false);
     // After the address, so that one in use leaves no new spool behind.
-    let (durable, queues) = open_spool(&options).await?;
+    let (durable, (queues, half_moved)) = open_spool(&options).await?;
     check_names(&names, &queues)?;
     let is_durable = durable.is_some();
     let hub = Arc::new(Hub::new(&options, names, durable));
     for (name, stored) in queues {
         hub.add_queue(&QueueCell::new(&name, hub.limits.aside, Some(stored)));
     }
-    let keeper = is_durable.then(|| tokio::spawn(Durable::keep(Arc::downgrade(&hub))));
+    let keeper = is_durable.then(|| tokio::spawn(Durable::keep(Arc::downgrade(&hub), half_moved)));
     let made = Made {
         hub: Arc::clone(&hub),
         budget: Budget::new(options.memory),
@@ -195,11 +195,11 @@ pub async fn serve(url: &str, mut options: BrokerOptions) -> Result<Broker, Erro
     })
 }
 
-type Found = (Option<Durable>, Vec<(String, durable::Stored)>);
+type Found = (Option<Durable>, durable::Queues);
 
 async fn open_spool(options: &BrokerOptions) -> Result<Found, OpenError> {
     let Some(dir) = options.spool.clone() else {
-        return Ok((None, Vec::new()));
+        return Ok((None, (Vec::new(), None)));
     };
     let writer = options.writer.clone();
     let opened = tokio::task::spawn_blocking({

@@ -322,6 +322,45 @@ async fn ten_slow_subscribers_of_a_thousand_are_ended_and_hold_nobody_up() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_subscribers_of_topics_hold_no_queue_up() {
+    let broker = broker(BrokerOptions {
+        memory: 16 << 20,
+        ..BrokerOptions::default()
+    })
+    .await;
+    // Neither reads: more than half of the memory waits for the two.
+    let slow = [client(&broker, 1).await, client(&broker, 1).await];
+    for (one, topic) in slow.iter().zip(["a", "b"]) {
+        one.subscribe(topic, None).await.unwrap();
+        settle(one).await;
+    }
+    let publisher = client(&broker, 100).await;
+    for number in 0..14 {
+        let topic = if number % 2 == 0 { "a" } else { "b" };
+        let message = Message::new(topic, vec![0; 1 << 20]);
+        let last = soon(publisher.send(&message)).await.unwrap();
+        soon(publisher.acknowledged(last)).await.unwrap();
+    }
+    let held = broker.stats().held_bytes;
+    assert!(held > 9 << 20, "{held}");
+    let worker = worker(&broker, "queue/jobs", 4).await;
+    for number in 0..100 {
+        publish(&publisher, "queue/jobs", number..number + 1).await;
+        assert_eq!(work(&worker).await, number);
+    }
+    assert_eq!(broker.stats().slow_subscribers, 0);
+    // Where both together are too much, the slowest subscriber goes, and no message of a queue.
+    for number in 100..107 {
+        let message = large("queue/jobs", number, 1 << 20);
+        soon(publisher.send(&message)).await.unwrap();
+    }
+    until("one is ended", || broker.stats().slow_subscribers == 1).await;
+    for number in 100..107 {
+        assert_eq!(work(&worker).await, number);
+    }
+}
+
 #[tokio::test]
 async fn the_slowest_subscriber_is_ended_when_all_messages_together_are_too_many() {
     let broker = broker(BrokerOptions {

@@ -5,7 +5,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::vec::Drain;
 
-use super::{Held, Routed};
+use super::{Held, LastBlock, Routed};
 use crate::Message;
 use crate::subscriptions::Subscriptions;
 
@@ -16,6 +16,8 @@ pub struct FanOut<P> {
     groups: Vec<Group<P>>,
     /// The places that have messages.
     used: Vec<usize>,
+    /// The memory of the last message.
+    last: LastBlock,
 }
 
 #[derive(Debug)]
@@ -29,6 +31,7 @@ impl<P> Default for FanOut<P> {
         Self {
             groups: Vec::new(),
             used: Vec::new(),
+            last: LastBlock::default(),
         }
     }
 }
@@ -45,8 +48,9 @@ impl<P: Clone + Eq + Hash> FanOut<P> {
         let properties = message.properties();
         let mut routed = None;
         for subscriber in topics.matching(message.destination(), &properties) {
-            let routed = routed.get_or_insert_with(|| held.routed(message));
-            self.push(subscriber, place(subscriber), Arc::clone(routed));
+            let routed = routed.get_or_insert_with(|| held.routed(message, &mut self.last));
+            let routed = Arc::clone(routed);
+            self.push(subscriber, place(subscriber), routed);
         }
     }
 
@@ -70,6 +74,7 @@ impl<P: Clone + Eq + Hash> FanOut<P> {
     /// Calls `deliver` with each subscriber and its messages; returns the number of deliveries.
     pub fn take(&mut self, mut deliver: impl FnMut(P, Drain<'_, Arc<Routed>>)) -> usize {
         let mut delivered = 0_usize;
+        self.last = LastBlock::default();
         for place in self.used.drain(..) {
             let Some(group) = self.groups.get_mut(place) else {
                 continue;

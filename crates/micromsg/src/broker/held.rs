@@ -4,14 +4,18 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use ackline_core::{Shared, TOGETHER};
 use bytes::Bytes;
 
 use super::Routed;
+use super::routed::ROUTED_BYTES;
 use crate::Message;
 
 /// Bytes of all messages of a broker.
 pub struct Held {
     bytes: AtomicU64,
+    /// Of these the bytes of messages in queues.
+    queued: AtomicU64,
     limit: u64,
     /// Tells that messages were freed that publishers wait for.
     freed: Box<dyn Fn() + Send + Sync>,
@@ -32,6 +36,7 @@ impl Held {
     pub fn new(limit: u64, freed: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self {
             bytes: AtomicU64::new(0),
+            queued: AtomicU64::new(0),
             limit,
             freed: Box::new(freed),
         })
@@ -47,9 +52,10 @@ impl Held {
         self.bytes() > self.limit
     }
 
-    /// Whether publishers to queues wait: the other half is for topics, whose publishers do not.
-    pub fn is_half_full(&self) -> bool {
-        self.bytes() > self.limit / 2
+    /// Whether the messages in queues have room: half is theirs, whatever waits for subscribers of topics, and half is for
+    /// topics, whose publishers do not wait.
+    pub fn has_room_for_queues(&self) -> bool {
+        self.queued.load(Ordering::Relaxed) <= self.limit / 2
     }
 
     /// Bytes that there may be.
@@ -57,26 +63,84 @@ impl Held {
         self.limit
     }
 
-    /// A message to be handed on.
-    pub fn routed(self: &Arc<Self>, message: &Message) -> Arc<Routed> {
-        self.counted(Routed::of(message))
+    /// A message that has come, to be handed on to subscribers of topics.
+    pub fn routed(self: &Arc<Self>, message: &Message, last: &mut LastBlock) -> Arc<Routed> {
+        self.counted(Routed::of(message), false, last)
     }
 
-    /// The same message, counted until the last copy of its payload is dropped.
-    pub fn counted(self: &Arc<Self>, message: Routed) -> Arc<Routed> {
-        let bytes = u64::try_from(message.bytes()).unwrap_or(u64::MAX);
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        Arc::new(message.counted(Counted {
-            bytes,
-            held: Arc::clone(self),
+    /// A message that has come, to be handed on in a queue.
+    pub fn queued(self: &Arc<Self>, message: &Message, last: &mut LastBlock) -> Arc<Routed> {
+        self.counted(Routed::of(message), true, last)
+    }
+
+    /// A message of a queue that was read back.
+    pub fn read_back(self: &Arc<Self>, message: Routed) -> Arc<Routed> {
+        self.counted(message, true, &mut LastBlock::default())
+    }
+
+    /// The same message, counted until the last copy of its payload is dropped. Memory that it shares with others counts
+    /// whole, and once for messages that follow each other.
+    fn counted(
+        self: &Arc<Self>,
+        message: Routed,
+        is_queued: bool,
+        last: &mut LastBlock,
+    ) -> Arc<Routed> {
+        let Some(shared) = message.parts().shared() else {
+            let counted = self.count(message.bytes(), is_queued);
+            return Arc::new(message.counted(Counted::Alone {
+                _until_dropped: counted,
+            }));
+        };
+        let counted = match &last.0 {
+            Some((number, counted)) if *number == shared.number => Arc::clone(counted),
+            _ => {
+                let counted = Arc::new(self.count(block_bytes(shared), is_queued));
+                last.0 = Some((shared.number, Arc::clone(&counted)));
+                counted
+            }
+        };
+        Arc::new(message.counted(Counted::Together {
+            _until_all_are: counted,
         }))
+    }
+
+    fn count(self: &Arc<Self>, bytes: usize, is_queued: bool) -> Count {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        if is_queued {
+            self.queued.fetch_add(bytes, Ordering::Relaxed);
+        }
+        Count {
+            bytes,
+            is_queued,
+            held: Arc::clone(self),
+        }
     }
 }
 
-/// Bytes that are counted.
+/// The memory that the last messages of a batch share.
+#[derive(Debug, Default)]
+pub struct LastBlock(Option<(u32, Arc<Count>)>);
+
+/// Bytes that are counted, of one message or of several that share their memory.
 #[derive(Debug)]
-pub(super) struct Counted {
+pub(super) enum Counted {
+    Alone { _until_dropped: Count },
+    Together { _until_all_are: Arc<Count> },
+}
+
+/// Bytes of messages that share their memory, as if there were as many as there may be.
+fn block_bytes(shared: Shared) -> usize {
+    let beside = TOGETHER.saturating_mul(ROUTED_BYTES);
+    beside.saturating_add(usize::try_from(shared.bytes).unwrap_or(usize::MAX))
+}
+
+/// Bytes that are counted until this is dropped.
+#[derive(Debug)]
+pub(super) struct Count {
     bytes: u64,
+    is_queued: bool,
     held: Arc<Held>,
 }
 
@@ -101,9 +165,13 @@ impl AsRef<[u8]> for Owned {
     }
 }
 
-impl Drop for Counted {
+impl Drop for Count {
     fn drop(&mut self) {
-        let before = self.held.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.held.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        if !self.is_queued {
+            return;
+        }
+        let before = self.held.queued.fetch_sub(self.bytes, Ordering::Relaxed);
         let half = self.held.limit / 2;
         if before > half && before.saturating_sub(self.bytes) <= half {
             (self.held.freed)();
@@ -119,25 +187,52 @@ mod tests {
     fn a_message_counts_once_until_the_last_copy_of_its_payload_is_gone() {
         let held = Held::new(5_100, || ());
         let message = |payload: Vec<u8>| Routed::new("t", "", payload.into(), None).unwrap();
-        let large = held.counted(message(vec![1; 5_000]));
+        let large = held.read_back(message(vec![1; 5_000]));
         let bytes = u64::try_from(large.bytes()).unwrap();
         assert_eq!((held.bytes(), &*large.payload()), (bytes, &[1; 5_000][..]));
         let second = Arc::clone(&large);
         let part = large.payload().slice(3..5);
-        assert!(held.is_half_full() && held.is_over());
+        assert!(!held.has_room_for_queues() && held.is_over());
         drop((large, second));
         assert_eq!(held.bytes(), bytes, "a part of it is still to be sent");
         drop(part);
         assert_eq!(held.bytes(), 0);
-        let small = held.counted(message(vec![1; 500]));
+        assert!(held.has_room_for_queues());
+        let small = held.counted(message(vec![1; 500]), false, &mut LastBlock::default());
         let second = Arc::clone(&small);
         drop(small);
         assert!(held.bytes() > 500);
         drop(second);
         assert_eq!(held.bytes(), 0);
-        let empty = held.counted(message(Vec::new()));
+        let empty = held.read_back(message(Vec::new()));
         assert!(held.bytes() > 100, "an empty message takes memory too");
         drop(empty);
         assert_eq!(held.bytes(), 0);
+    }
+
+    #[test]
+    fn messages_of_topics_leave_queues_their_half() {
+        let freed = Arc::new(AtomicU64::new(0));
+        let held = Held::new(10_000, {
+            let freed = Arc::clone(&freed);
+            move || {
+                freed.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let message = |length| Routed::new("t", "", vec![1; length].into(), None).unwrap();
+        let topic = held.counted(message(9_000), false, &mut LastBlock::default());
+        assert!(held.has_room_for_queues());
+        let [one, two] = [
+            held.read_back(message(4_000)),
+            held.read_back(message(4_000)),
+        ];
+        assert!(held.is_over() && !held.has_room_for_queues());
+        drop(topic);
+        assert!(!held.has_room_for_queues());
+        assert_eq!(freed.load(Ordering::Relaxed), 0);
+        drop(one);
+        assert!(held.has_room_for_queues());
+        drop(two);
+        assert_eq!(freed.load(Ordering::Relaxed), 1, "when there is room again");
     }
 }

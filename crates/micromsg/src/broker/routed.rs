@@ -48,9 +48,15 @@ impl Routed {
 
     /// A message that has come.
     pub fn of(message: &Message) -> Self {
+        let parts = message.parts.clone().alone();
+        let dotnet_type = message.dotnet_type.clone();
         Self {
-            parts: message.parts.clone().joined(),
-            dotnet_type: message.dotnet_type.clone(),
+            // A type counts with its message.
+            parts: match dotnet_type {
+                Some(_) => parts.unshared(),
+                None => parts,
+            },
+            dotnet_type,
             counted: None,
         }
     }
@@ -89,10 +95,12 @@ impl Routed {
         self.dotnet_type.as_ref()
     }
 
-    /// Bytes that it holds, with those beside its texts and its payload.
+    /// Bytes that it holds, with its type, and with those beside its texts and its payload.
     pub fn bytes(&self) -> usize {
+        let named = self.dotnet_type.as_ref().map_or(0, |name| name.len());
         let own = self.parts.text_bytes().saturating_add(ROUTED_BYTES);
         own.saturating_add(self.parts.payload_bytes())
+            .saturating_add(named)
     }
 }
 
@@ -105,4 +113,4 @@ impl PartialEq for Routed {
 impl Eq for Routed {}
 
 /// Bytes that a message takes beside its own, about: many empty ones have a price too.
-const ROUTED_BYTES: usize = 128;
+pub(super) const ROUTED_BYTES: usize = 128;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ackline_core::Shared;
 use bytes::Buf as _;
 
 use super::window::Order;
@@ -12,11 +13,9 @@ use super::{
 };
 use crate::Limits;
 use crate::frame::Frame;
-use crate::parts::Parts;
+use crate::parts::{Parts, SMALL_BYTES};
 use crate::text::{Command, read_command};
 
-/// Frames up to this many bytes are copied: a larger one keeps the buffer in which it came.
-const COPIED_BYTES: usize = 16 << 10;
 /// Bytes of a reason of the peer's that are kept.
 const REASON_BYTES: usize = 64 << 10;
 
@@ -197,7 +196,7 @@ impl Connection {
             return Ok(());
         }
         let len = whole.len;
-        let [head, payload] = whole.parts(&mut self.block, [head, message.payload.clone()]);
+        let [head, payload] = whole.two_parts(&mut self.block, [head, message.payload.clone()]);
         let [dotnet_type, _] = &self.names.dotnet;
         let incoming = self.incoming.get_or_insert_with(|| {
             // It may stay for long, and must not hold more than itself.
@@ -220,7 +219,7 @@ impl Connection {
             message.payload.clone(),
         ];
         if !message.has_shortest_length() {
-            let [head, payload] = whole.parts(&mut self.block, [texts, payload]);
+            let [head, payload] = whole.two_parts(&mut self.block, [texts, payload]);
             return Parts::apart(head, destination, payload.into());
         }
         let frame = whole.part(&mut self.block, texts.start..payload.end);
@@ -323,7 +322,7 @@ impl Connection {
                     _ => Arc::from(name),
                 };
                 self.names.last = Some((id, Arc::clone(&name)));
-                let payload = whole.part(&mut self.block, payload);
+                let (payload, _) = whole.part(&mut self.block, payload);
                 self.events.push(Event::Extension { name, payload });
                 Ok(())
             }
@@ -372,23 +371,27 @@ impl Whole<'_> {
 
     /// A part of it. Of a small frame it is copied, and the frame left in the input: to take that out would cost more than
     /// to pass it.
-    fn part(self, block: &mut super::Block, range: std::ops::Range<usize>) -> Bytes {
-        if self.len > COPIED_BYTES {
-            return self.input.split_to(self.len).freeze().slice(range);
+    fn part(
+        self,
+        block: &mut super::Block,
+        range: std::ops::Range<usize>,
+    ) -> (Bytes, Option<Shared>) {
+        if self.len > SMALL_BYTES {
+            return (self.input.split_to(self.len).freeze().slice(range), None);
         }
         // It, and others of its length behind it.
         let count = self.input.len().checked_div(self.len).unwrap_or(1);
-        block.copy(self.get(&range), count.min(EVENTS_PER_CALL))
+        block.copy_shared(self.get(&range), count.min(EVENTS_PER_CALL))
     }
 
     /// Two parts of it, as [`part`](Self::part).
-    fn parts(
+    fn two_parts(
         self,
         block: &mut super::Block,
         [first, last]: [std::ops::Range<usize>; 2],
     ) -> [Bytes; 2] {
         let begin = first.start;
-        let both = self.part(block, begin..last.end);
+        let (both, _) = self.part(block, begin..last.end);
         [first, last].map(|range| {
             let [from, to] = [range.start, range.end].map(|at| at.saturating_sub(begin));
             both.slice(from..to)

@@ -11,6 +11,7 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use crate::counting::{allocated, peak};
 
 mod texts;
+mod waiting;
 
 /// Bytes that an end may take for one largest frame or message: its input, the message, and copies of both.
 const CEILING: isize = 80 << 20;

@@ -15,7 +15,7 @@ use crate::pieces::Pieces;
 /// Where the messages of a block come from.
 pub(super) enum Source<'a> {
     Publisher(&'a Peer),
-    /// This queue's place in the spool.
+    /// A move of the queue.
     Copy(Progress),
 }
 

@@ -7,23 +7,26 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use ackline_core::{OpenError, locked};
-use ackline_micromsg::broker::Routed;
-use ackline_micromsg::broker::{self, Cursor, Finished, Kept, Refusal};
+use ackline_core::OpenError;
+use ackline_micromsg::broker::{self, Cursor, Finished, Kept, Refusal, Routed};
 use ackline_spool::{
     Access, Handed, Lease, Promise, Settle, Spool, SpoolError, Writer, WriterOptions,
 };
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::blocks::{Progress, Source, block};
+use super::blocks::{Source, block};
 use super::hub::Hub;
+use super::moving::HalfMoved;
 use super::peer::Peer;
 use super::queue_cell::{QueueCell, QueueState};
 use super::read_back;
+
+/// The queues of an earlier broker, and the one that it has begun to move.
+pub(super) type Queues = (Vec<(String, Stored)>, Option<HalfMoved>);
 
 /// The spool of a broker's queues.
 pub(super) struct Durable {
@@ -31,8 +34,6 @@ pub(super) struct Durable {
     pub(super) spool: Arc<Spool>,
     /// A queue is moved: nothing else is written for queues.
     pub(super) is_moving: AtomicBool,
-    /// A queue that an earlier broker has moved in part.
-    pub(super) half_moved: Mutex<Option<(String, Progress)>>,
     pub(super) kept: Kept,
     /// Wakes the task that reads the spool and writes the marks.
     pub(super) wake: Notify,
@@ -109,39 +110,42 @@ impl Durable {
             writer,
             spool,
             is_moving: AtomicBool::new(false),
-            half_moved: Mutex::new(None),
             kept,
             wake: Notify::new(),
             has_failed: AtomicBool::new(false),
         })
     }
 
-    /// The queues of an earlier broker. Blocks.
-    pub(super) fn queues(&self) -> Result<Vec<(String, Stored)>, SpoolError> {
+    /// The queues of an earlier broker, and the one that it has begun to move. Blocks.
+    pub(super) fn queues(&self) -> Result<Queues, SpoolError> {
         let consumers = self.spool.consumers()?;
         let named = consumers
             .iter()
             .filter_map(|one| Some((broker::queue(&one.name)?, &*one.name)));
         let taken = named.map(|(queue, name)| Ok((queue, self.take(name, None)?)));
         let mut taken = taken.collect::<Result<Vec<_>, SpoolError>>()?;
-        self.find_half_moved(&mut taken)?;
-        Ok(taken)
+        let half_moved = self.find_half_moved(&mut taken)?;
+        Ok((taken, half_moved))
     }
 
-    /// Nothing is written for queues, or handed out of it, until [`keep`](Self::keep) has moved it whole.
-    fn find_half_moved(&self, queues: &mut [(String, Stored)]) -> Result<(), SpoolError> {
+    /// Finds the queue that an earlier broker has begun to move. Nothing is written for queues, or handed out of this one,
+    /// until [`keep`](Self::keep) has moved it whole.
+    fn find_half_moved(
+        &self,
+        queues: &mut [(String, Stored)],
+    ) -> Result<Option<HalfMoved>, SpoolError> {
         let Some((name, progress)) = read_back::last_move(&self.spool)? else {
-            return Ok(());
+            return Ok(None);
         };
         let mut queues = queues.iter_mut();
         let found =
             queues.find(|(queue, stored)| *queue == name && stored.written_mark() == progress.mark);
-        if let Some((_, stored)) = found {
-            stored.is_moving = true;
-            self.is_moving.store(true, Ordering::SeqCst);
-            *locked(&self.half_moved) = Some((name, progress));
-        }
-        Ok(())
+        let Some((_, stored)) = found else {
+            return Ok(None);
+        };
+        stored.is_moving = true;
+        self.is_moving.store(true, Ordering::SeqCst);
+        Ok(Some((name, progress)))
     }
 
     fn take(&self, name: &str, create_at: Option<u64>) -> Result<Stored, SpoolError> {
@@ -205,6 +209,9 @@ impl Durable {
             return Ok(true);
         };
         if self.is_moving.load(Ordering::SeqCst) {
+            if hub.is_closing() {
+                return Err(Refusal::new("micromsg.closed", CLOSED));
+            }
             return Ok(false);
         }
         let settle = Arc::clone(stored.settle.get_or_insert_with(|| {
@@ -253,14 +260,15 @@ impl Durable {
     }
 
     /// Reads messages that receivers have room for, and writes the marks; until the broker is gone.
-    pub(super) async fn keep(hub: Weak<Hub>) {
+    pub(super) async fn keep(hub: Weak<Hub>, half_moved: Option<HalfMoved>) {
         let mut marked = Instant::now();
         let mut looked: Option<Instant> = None;
         let mut said = None;
-        if let Some(hub) = hub.upgrade()
+        if let Some(half_moved) = half_moved
+            && let Some(hub) = hub.upgrade()
             && let Some(durable) = &hub.durable
         {
-            durable.end_half_moved(&hub).await;
+            durable.end_half_moved(&hub, half_moved).await;
         }
         loop {
             let Some(strong) = hub.upgrade() else {
@@ -297,7 +305,7 @@ impl Durable {
     }
 
     /// Reads the next messages of a queue, if they are wanted. Returns whether there may be more.
-    async fn catch_up(&self, hub: &Arc<Hub>, queue: &Arc<QueueCell>) -> bool {
+    pub(super) async fn catch_up(&self, hub: &Arc<Hub>, queue: &Arc<QueueCell>) -> bool {
         let Some((from, room)) = wanted(hub, queue) else {
             return false;
         };
@@ -377,7 +385,7 @@ fn wanted(hub: &Hub, queue: &QueueCell) -> Option<(u64, usize)> {
         && state.queue.receivers().len() > 0
         && !hub.is_closing();
     let room = most.saturating_sub(state.queue.waiting_bytes());
-    let has_room = room > most / 2 && !hub.held.is_half_full();
+    let has_room = room > most / 2 && hub.held.has_room_for_queues();
     (is_wanted && has_room).then_some((stored.cursor.read_to(), room))
 }
 
@@ -396,7 +404,7 @@ fn took(hub: &Hub, queue: &Arc<QueueCell>, from: u64, read: read_back::Read) {
         return;
     };
     for (position, message) in read.messages {
-        waiting.push(position, hub.held.counted(message), None);
+        waiting.push(position, hub.held.read_back(message), None);
     }
     stored.cursor.took(read.to, read.is_all);
     waiting.advance(read.to);
@@ -472,7 +480,7 @@ impl Settle for QueueSettle {
             finished.add(publisher, messages.iter().map(|(_, position)| *position));
             let is_wanted = waiting.receivers().len() > 0
                 && waiting.waiting_bytes() <= hub.limits.subscriber_bytes
-                && !hub.held.is_half_full();
+                && hub.held.has_room_for_queues();
             if !stored.cursor.settled((first, end), is_wanted) {
                 continue;
             }
@@ -511,10 +519,7 @@ impl Settle for QueueSettle {
                 "nothing more is acknowledged to publishers of queues; topics go on");
         }
         let refusal = if is_closed {
-            Refusal::new(
-                "micromsg.closed",
-                "the broker has ended before all messages were durable",
-            )
+            Refusal::new("micromsg.closed", CLOSED)
         } else {
             failure(error)
         };
@@ -536,6 +541,8 @@ pub(super) fn unopened(dir: &Path, error: &SpoolError) -> OpenError {
     OpenError::listen(format!("{}: {error}", dir.display()))
 }
 
+/// Told to publishers whose messages are not durable when the broker ends.
+const CLOSED: &str = "the broker has ended before all messages were durable";
 /// The name of this reader in its leases.
 const HOLDER: &str = "a broker of MicroMsg2";
 /// Time for an earlier reader to leave.

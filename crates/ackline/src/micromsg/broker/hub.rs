@@ -250,7 +250,7 @@ impl Hub {
     pub(super) fn has_room(&self, queue: &QueueCell) -> bool {
         let durable = self.durable.as_ref();
         let is_tight = durable.is_some_and(|durable| durable.kept.is_tight());
-        !is_tight && !self.held.is_half_full() && queue.has_room(self)
+        !is_tight && self.held.has_room_for_queues() && queue.has_room(self)
     }
 
     /// Wakes the task that reads the spool and writes the marks.
@@ -267,6 +267,7 @@ impl Hub {
     /// Nothing more is handed out of queues.
     pub(super) fn begin_close(&self) {
         self.is_closing.store(true, Ordering::Relaxed);
+        self.freed.notify_waiters();
     }
 
     pub(super) fn stats(&self) -> BrokerStats {

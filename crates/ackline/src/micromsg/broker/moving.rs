@@ -10,10 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use ackline_core::locked;
-use ackline_micromsg::broker::Routed;
-use ackline_micromsg::broker::{Kept, Unfinished};
-use ackline_spool::{Handed, Promise, Settle, SpoolError, WriterState, WriterStats};
+use ackline_micromsg::broker::{Kept, Routed, Unfinished};
+use ackline_spool::{Block, Handed, Promise, Settle, SpoolError, WriterState, WriterStats};
 use tokio::time::Instant;
 
 use super::blocks::{Progress, Source, block};
@@ -26,26 +24,29 @@ use super::read_back;
 struct Plan {
     queue: Arc<QueueCell>,
     left: Unfinished,
-    /// The position of the last message, once it is known.
-    last: Option<u64>,
     /// The queue's mark in its file.
     mark: u64,
-    /// An earlier broker has begun to move it.
-    is_half_moved: bool,
 }
 
 impl Plan {
-    /// Messages below this position are copied with these, or need no copy.
-    fn copied_to(&self, messages: &[(Arc<Routed>, u64)]) -> u64 {
-        match messages.last() {
-            Some((_, at)) if self.last == Some(*at) => self.left.to,
-            Some((_, at)) => at + 1,
-            None => self.left.from,
-        }
+    /// The copies of messages of its queue.
+    fn blocks(&self, read: read_back::Read) -> Vec<Block> {
+        let own = read.messages.into_iter();
+        let own = own.filter(|(at, _)| self.left.has(*at));
+        let own: Vec<_> = own.map(|(at, one)| (Arc::new(one), at)).collect();
+        let alike = own.chunk_by(|(one, _), (next, _)| one.dotnet_type() == next.dotnet_type());
+        let block = |messages: &[(Arc<Routed>, u64)]| {
+            let copied_to = messages.last().map_or(self.left.from, |(_, at)| at + 1);
+            let progress = Progress {
+                copied_to,
+                copies_from: self.left.to,
+                mark: self.mark,
+            };
+            block(&self.queue, &Source::Copy(progress), messages)
+        };
+        alike.map(block).collect()
     }
-}
 
-impl Plan {
     /// Whether the queue's mark in its file is behind the originals.
     fn has_mark(&self) -> bool {
         let state = self.queue.lock();
@@ -61,6 +62,9 @@ struct Lowest {
     /// Bytes of the spool from its mark on.
     bytes: u64,
 }
+
+/// The queue that an earlier broker has begun to move, and how far that has come.
+pub(super) type HalfMoved = (String, Progress);
 
 /// The settling of copies.
 struct MoveSettle {
@@ -102,25 +106,18 @@ impl Durable {
         if !can_move || !self.kept.is_far(lowest.bytes) {
             return;
         }
-        let Some(mut plan) = self.plan(hub, lowest, stats.durable).await else {
+        let Some(plan) = self.plan(hub, lowest, stats.durable).await else {
             return;
         };
-        let most = self.kept.most_moved();
-        let moved = match self.bytes(&mut plan, most).await {
-            Ok(Some(_)) => self.copy(hub, &plan).await,
-            Ok(None) => Err(format!(
-                "its messages take more than {most} bytes, a sixteenth of the budget"
-            )),
+        let moved = match self.check(&plan).await {
+            Ok(()) => self.copy(hub, &plan).await,
             Err(error) => Err(error),
         };
         self.end(hub, &plan, moved).await;
     }
 
-    /// Ends the move of an earlier broker.
-    pub(super) async fn end_half_moved(&self, hub: &Arc<Hub>) {
-        let Some((name, progress)) = locked(&self.half_moved).take() else {
-            return;
-        };
+    /// Ends the move of a queue that an earlier broker has begun.
+    pub(super) async fn end_half_moved(&self, hub: &Arc<Hub>, (name, progress): HalfMoved) {
         let Progress {
             copied_to,
             copies_from,
@@ -138,11 +135,9 @@ impl Durable {
                 all_from: copied_to,
                 some: HashSet::new(),
             },
-            last: None,
             mark,
-            is_half_moved: true,
         };
-        let moved = self.copy(hub, &plan).await.map(|_| copies_from);
+        let moved = self.copy(hub, &plan).await.map(|_| Some(copies_from));
         self.end(hub, &plan, moved).await;
     }
 
@@ -222,7 +217,8 @@ impl Durable {
             ..
         } = &mut *state;
         let stored = stored.as_mut()?;
-        if !waiting.is_idle() || !stored.is_settled() {
+        let is_marked = waiting.mark() <= stored.written_mark();
+        if !waiting.is_idle() || !stored.is_settled() || !is_marked {
             return None;
         }
         // All of its blocks are durable. After a failed write of the spool's mark that is known of the writer alone.
@@ -239,45 +235,54 @@ impl Durable {
                 all_from: stored.cursor.read_to(),
                 some: waiting.waiting_positions().collect(),
             },
-            last: None,
             mark: stored.written_mark(),
-            is_half_moved: false,
         })
     }
 
-    /// The bytes of its messages; `None`: more than so many.
-    async fn bytes(&self, plan: &mut Plan, most: u64) -> Result<Option<u64>, String> {
+    /// Whether its messages are few enough, and the spool has room for their copies: these cannot be taken back, and nothing
+    /// else is written before they are durable.
+    async fn check(&self, plan: &Plan) -> Result<(), String> {
+        let most = self.kept.most_moved();
         let (mut from, mut bytes) = (plan.left.from, 0);
         while from < plan.left.to {
             let read = self.read(plan, from).await?;
-            for (at, one) in read.messages.iter().filter(|(at, _)| plan.left.has(*at)) {
-                bytes += one.bytes() as u64;
-                plan.last = Some(*at);
-            }
-            if bytes > most {
-                return Ok(None);
-            }
             from = read.to;
+            let blocks = plan.blocks(read);
+            bytes += blocks
+                .iter()
+                .map(|block| block.stored_bytes() as u64)
+                .sum::<u64>();
+            if bytes > most {
+                return Err(format!(
+                    "its messages take more than {most} bytes, a sixteenth of the budget"
+                ));
+            }
         }
-        Ok(Some(bytes))
+        let (used, budget) = (self.writer.stats().bytes, self.kept.budget());
+        if used.saturating_add(2 * bytes) > budget {
+            return Err(format!(
+                "its messages take {bytes} bytes, and the spool has {used} of {budget} (--budget)"
+            ));
+        }
+        Ok(())
     }
 
-    /// Reads messages to be copied. What an earlier broker has begun is not undone by messages that cannot be read.
+    /// Reads messages to be copied.
     async fn read(&self, plan: &Plan, from: u64) -> Result<read_back::Read, String> {
         let (spool, name) = (Arc::clone(&self.spool), Arc::clone(&plan.queue.name));
         let read = move || read_back::read(&spool, &name, from, PIECE_BYTES);
         let read = tokio::task::spawn_blocking(read).await;
         let read = read.map_err(|panic| panic.to_string())?;
         let read = read.map_err(|error| error.to_string())?;
-        if read.is_whole || plan.is_half_moved {
+        if read.is_whole {
             return Ok(read);
         }
         // They may be put back.
         Err("some of its messages cannot be read".to_owned())
     }
 
-    /// Writes copies; returns the position of the first one once all are durable.
-    async fn copy(&self, hub: &Arc<Hub>, plan: &Plan) -> Result<u64, String> {
+    /// Writes copies; returns the position of the first one, if there is one, once all are durable.
+    async fn copy(&self, hub: &Arc<Hub>, plan: &Plan) -> Result<Option<u64>, String> {
         let settle = Arc::new(MoveSettle {
             first: AtomicU64::new(u64::MAX),
             has_failed: AtomicBool::new(false),
@@ -286,34 +291,24 @@ impl Durable {
         while from < plan.left.to {
             let read = self.read(plan, from).await?;
             from = read.to;
-            let own = read.messages.into_iter();
-            let own = own.filter(|(at, _)| plan.left.has(*at));
-            let own: Vec<(Arc<Routed>, u64)> = own.map(|(at, one)| (Arc::new(one), at)).collect();
-            let alike = own.chunk_by(|(one, _), (next, _)| one.dotnet_type() == next.dotnet_type());
-            let blocks = alike.map(|messages| {
-                let progress = Progress {
-                    copied_to: plan.copied_to(messages),
-                    copies_from: plan.left.to,
-                    mark: plan.mark,
-                };
-                Handed {
-                    block: block(&plan.queue, &Source::Copy(progress), messages),
-                    settle: Arc::clone(&settle) as _,
-                    token: 0,
-                    promise: Promise::Durable,
-                }
+            let handed = plan.blocks(read).into_iter().map(|block| Handed {
+                block,
+                settle: Arc::clone(&settle) as _,
+                token: 0,
+                promise: Promise::Durable,
             });
-            let blocks: Vec<_> = blocks.collect();
-            self.writer.append_all(blocks);
+            self.writer.append_all(handed);
             self.flush(hub).await?;
             if settle.has_failed.load(Ordering::Relaxed) {
                 return Err("the spool has failed".to_owned());
             }
         }
-        Ok(settle.first.load(Ordering::Relaxed))
+        let first = settle.first.load(Ordering::Relaxed);
+        Ok((first < u64::MAX).then_some(first))
     }
 
-    /// Waits until everything that was written is durable, however slow the disk is.
+    /// Waits until everything that was written is durable, as long as the spool has not failed: also while the disk stalls,
+    /// and while the broker ends.
     async fn flush(&self, hub: &Arc<Hub>) -> Result<(), String> {
         loop {
             let writer = self.writer.clone();
@@ -325,28 +320,27 @@ impl Durable {
             if matches!(state, WriterState::Failed | WriterState::Draining) {
                 return Err(format!("the spool is {}", state.as_str()));
             }
-            if hub.is_closing() {
-                return Err("the broker ends".to_owned());
+            // The copies that wait cannot be taken back. Other queues go on, and their marks may make room.
+            for queue in hub.all_queues() {
+                self.catch_up(hub, &queue).await;
             }
-            // The copies that wait cannot be taken back. The marks of other queues may make room for them.
             self.write_marks(hub, false).await;
         }
     }
 
     /// The queue goes on: at the copies, if all of them are durable.
-    async fn end(&self, hub: &Arc<Hub>, plan: &Plan, moved: Result<u64, String>) {
-        let first = moved
-            .as_ref()
-            .ok()
-            .copied()
-            .filter(|first| *first < u64::MAX);
+    async fn end(&self, hub: &Arc<Hub>, plan: &Plan, moved: Result<Option<u64>, String>) {
+        let first = moved.as_ref().ok().copied().flatten();
         self.restart(hub, plan, moved);
         self.write_marks(hub, false).await;
-        while first.is_some() && !plan.has_mark() && !hub.is_closing() {
+        let mut tries = 1;
+        while first.is_some() && !plan.has_mark() && (tries < MARK_TRIES || hub.is_closing()) {
             tokio::time::sleep(PATIENCE).await;
             self.write_marks(hub, false).await;
+            tries += 1;
         }
-        // Whatever is written now stands behind the copies.
+        // Whatever is written now stands behind the copies. If the mark could not be written for so long, messages come twice
+        // after a kill, which is better than publishers that wait for ever.
         self.release(hub);
         if let Some(to) = first {
             let (queue, from) = (&*plan.queue.name, plan.left.from);
@@ -367,7 +361,7 @@ impl Durable {
         self.wake.notify_one();
     }
 
-    fn restart(&self, hub: &Arc<Hub>, plan: &Plan, moved: Result<u64, String>) {
+    fn restart(&self, hub: &Arc<Hub>, plan: &Plan, moved: Result<Option<u64>, String>) {
         let durable = self.spool.durable().unwrap_or(plan.left.to);
         let mut state = plan.queue.lock();
         let QueueState { queue, stored, .. } = &mut *state;
@@ -375,12 +369,12 @@ impl Durable {
             stored.is_moving = false;
             match moved {
                 // Nothing was left of it.
-                Ok(u64::MAX) => {
+                Ok(None) => {
                     stored.cursor.took(plan.left.to, true);
                     queue.advance(plan.left.to);
                     stored.is_dirty = true;
                 }
-                Ok(first) => {
+                Ok(Some(first)) => {
                     queue.restart(first);
                     stored.cursor.restart(first, durable);
                     stored.is_dirty = true;
@@ -409,5 +403,8 @@ const PIECE_BYTES: usize = 1 << 20;
 const SAY_AGAIN: Duration = Duration::from_secs(60);
 /// Time between two looks at blocks that are on their way to the disk.
 const SETTLES_IN: Duration = Duration::from_millis(1);
-/// Time between two looks at a copy that is not durable.
+/// Time between two looks at copies that are not durable, and at a mark that is not written; and the time in which blocks
+/// become durable before a move begins.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How often a mark is written before the broker goes on without it.
+const MARK_TRIES: u32 = 30;

@@ -5,8 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use ackline_core::locked;
 use ackline_micromsg::Filter;
-use ackline_micromsg::broker::Finished;
-use ackline_micromsg::broker::Routed;
+use ackline_micromsg::broker::{Finished, Routed};
 use ackline_micromsg::queue::Queue;
 
 use super::durable::Stored;

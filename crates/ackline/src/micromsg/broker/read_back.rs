@@ -56,7 +56,7 @@ pub(super) fn read(spool: &Spool, queue: &str, from: u64, room: usize) -> Result
         if let Some(last) = positions.iter().flatten().last() {
             read.to = u64::try_from(last).unwrap_or(0).saturating_add(1);
         }
-        bytes += take(&batch, queue, &mut read.messages);
+        bytes += take(&batch, queue, &mut read);
         if bytes >= room {
             break;
         }
@@ -104,7 +104,7 @@ pub(super) fn last_move(spool: &Spool) -> Result<Option<(String, Progress)>, Spo
 }
 
 /// Takes the messages of a batch; returns their bytes.
-fn take(batch: &RecordBatch, queue: &str, messages: &mut Vec<(u64, Routed)>) -> usize {
+fn take(batch: &RecordBatch, queue: &str, read: &mut Read) -> usize {
     let positions = batch
         .column(column(batch, "position"))
         .as_primitive::<Int64Type>();
@@ -117,23 +117,31 @@ fn take(batch: &RecordBatch, queue: &str, messages: &mut Vec<(u64, Routed)>) -> 
         if sequences.value(row) == OTHER || payloads.is_null(row) {
             continue;
         }
-        let Ok(stored) = StoredMessages::new(payloads.value(row), 1).read() else {
-            continue;
-        };
-        let properties = String::from_utf8_lossy(stored.properties);
-        let payload = Bytes::copy_from_slice(stored.payload);
-        let Ok(message) = Routed::new(
-            queue,
-            &properties,
-            payload,
-            attribute(batch, row, DOTNET_TYPE),
-        ) else {
+        let position = u64::try_from(positions.value(row)).unwrap_or(0);
+        let dotnet_type = attribute(batch, row, DOTNET_TYPE);
+        let Some(message) = message(queue, payloads.value(row), dotnet_type) else {
+            read.is_whole = false;
+            tracing::error!(
+                code = "micromsg.queue_lost",
+                queue,
+                from = position,
+                to = position + 1,
+                "a message of the queue in the spool cannot be a message of MicroMsg2"
+            );
             continue;
         };
         bytes += message.bytes();
-        messages.push((u64::try_from(positions.value(row)).unwrap_or(0), message));
+        read.messages.push((position, message));
     }
     bytes
+}
+
+/// A message as it was stored.
+fn message(queue: &str, stored: &[u8], dotnet_type: Option<Arc<str>>) -> Option<Routed> {
+    let stored = StoredMessages::new(stored, 1).read().ok()?;
+    let properties = String::from_utf8_lossy(stored.properties);
+    let payload = Bytes::copy_from_slice(stored.payload);
+    Routed::new(queue, &properties, payload, dotnet_type).ok()
 }
 
 fn attribute(batch: &RecordBatch, row: usize, wanted: &str) -> Option<Arc<str>> {

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use ackline_micromsg::Error;
-use ackline_micromsg::broker::{self, FanOut, Finished, Refusal, Routed};
+use ackline_micromsg::broker::{self, FanOut, Finished, LastBlock, Refusal, Routed};
 use ackline_micromsg::session::{Arrival, Received, Session, Wait};
 use ackline_micromsg::{Filter, Subscribe};
 use tokio::sync::futures::Notified;
@@ -183,7 +183,7 @@ impl Serving {
             .fetch_add(messages.len() as u64, Ordering::Relaxed);
         let mut queued: Vec<ToQueue> = Vec::new();
         let mut finished = Vec::with_capacity(messages.len());
-        let routes = hub.routes();
+        let (routes, mut last) = (hub.routes(), LastBlock::default());
         for Received { position, message } in messages {
             let name = message.destination();
             let is_queue = hub.names.has(name);
@@ -193,7 +193,7 @@ impl Serving {
                     .add(&routes.topics, &hub.held, message, |peer| peer.slot);
                 continue;
             }
-            let routed = (hub.held.routed(message), *position);
+            let routed = (hub.held.queued(message, &mut last), *position);
             match queued.last_mut() {
                 Some((last, all)) if last == name => all.push(routed),
                 _ => queued.push((name.to_owned(), vec![routed])),
@@ -225,6 +225,7 @@ impl Serving {
                 // It was removed meanwhile.
                 continue;
             }
+            self.hub.make_room();
             if !self.hub.has_room(&queue) {
                 self.waits_for = Some(queue);
                 self.hub.wake_keeper();
