@@ -243,7 +243,8 @@ impl Made {
     /// Drives and serves a connection, each in a task of its own.
     fn serve(&self, admitted: Admitted) {
         let now = Instant::now().into_std();
-        let session = Session::new(now, Role::Server, self.config.clone(), self.send_bytes);
+        let mut session = Session::new(now, Role::Server, self.config.clone(), self.send_bytes);
+        session.count_places(Arc::clone(&self.hub.held));
         let link = Link::of_sender(session, self.budget.clone(), &admitted.peer.sender);
         let peer = self.hub.join(link.clone(), admitted.peer.clone());
         let serving = Serving::new(Arc::clone(&self.hub), peer);

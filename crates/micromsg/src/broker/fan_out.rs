@@ -83,7 +83,13 @@ impl<P: Clone + Eq + Hash> FanOut<P> {
                 delivered = delivered.saturating_add(group.messages.len());
                 deliver(subscriber, group.messages.drain(..));
             }
+            if group.messages.capacity() > KEPT_PLACES {
+                group.messages = Vec::new();
+            }
         }
         delivered
     }
 }
+
+/// Messages of one subscriber for which memory is kept for the next batch.
+const KEPT_PLACES: usize = 64;

@@ -78,6 +78,12 @@ impl Held {
         self.counted(message, true, &mut LastBlock::default())
     }
 
+    /// Other memory of so many bytes has so many now.
+    pub(crate) fn replace(&self, before: u64, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.bytes.fetch_sub(before, Ordering::Relaxed);
+    }
+
     /// The same message, counted until the last copy of its payload is dropped. Memory that it shares with others counts
     /// whole, and once for messages that follow each other.
     fn counted(

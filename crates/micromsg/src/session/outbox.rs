@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::Session;
-use crate::broker::Routed;
+use crate::broker::{Held, Routed};
 use crate::{Connection, Error, Outbound, refusal};
 
 /// Messages that wait to be sent.
@@ -18,6 +18,8 @@ pub(super) struct Outbox {
     waiting: VecDeque<Arc<Routed>>,
     /// Bytes of these.
     bytes: usize,
+    /// Where their places in the list are counted.
+    places: Places,
     /// Messages of this end so far.
     sent: u64,
     /// Those of them that are acknowledged.
@@ -32,6 +34,10 @@ impl Outbox {
             most,
             waiting: VecDeque::new(),
             bytes: 0,
+            places: Places {
+                held: None,
+                bytes: 0,
+            },
             sent: 0,
             acknowledged: 0,
             is_wanted: false,
@@ -46,6 +52,14 @@ impl Outbox {
 
     /// Gives waiting messages to the machine, as far as its window and its room go.
     pub(super) fn fill(&mut self, machine: &mut Connection) {
+        self.give(machine);
+        if self.waiting.is_empty() && self.waiting.capacity() > KEPT_PLACES {
+            self.waiting = VecDeque::new();
+        }
+        self.places.are(self.waiting.capacity());
+    }
+
+    fn give(&mut self, machine: &mut Connection) {
         let has_types = machine.has_extension("dotnet");
         while let Some(next) = self.waiting.front() {
             let bytes = next.bytes();
@@ -71,6 +85,7 @@ impl Outbox {
     pub(super) fn clear(&mut self) {
         self.waiting = VecDeque::new();
         self.bytes = 0;
+        self.places.are(0);
     }
 
     pub(super) fn acknowledged(&mut self, machine: &Connection) {
@@ -133,6 +148,11 @@ impl Session {
     /// Messages that may wait for their acknowledgement; `None` without acknowledgements, and before the end of the handshake.
     pub fn window(&self) -> Option<u16> {
         self.machine.windowed()
+    }
+
+    /// Counts the list of waiting messages as memory of a broker, beside the messages, which are counted once for all.
+    pub fn count_places(&mut self, held: Arc<Held>) {
+        self.outbox.places.held = Some(held);
     }
 
     /// Puts messages behind those that wait, to be sent as the window and the transport allow; returns the bytes that wait then.
@@ -214,3 +234,32 @@ impl Session {
         self.outbox.sent
     }
 }
+
+/// The bytes of a list of messages, as they are counted.
+#[derive(Debug)]
+struct Places {
+    held: Option<Arc<Held>>,
+    bytes: u64,
+}
+
+impl Places {
+    /// The list has so many places; the first ones belong to the connection.
+    fn are(&mut self, places: usize) {
+        let more = places.saturating_sub(KEPT_PLACES);
+        let bytes = more.saturating_mul(size_of::<Arc<Routed>>());
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        if let Some(held) = self.held.as_ref().filter(|_| bytes != self.bytes) {
+            held.replace(self.bytes, bytes);
+            self.bytes = bytes;
+        }
+    }
+}
+
+impl Drop for Places {
+    fn drop(&mut self) {
+        self.are(0);
+    }
+}
+
+/// Places of a list that are kept when it is empty, and are not counted.
+const KEPT_PLACES: usize = 64;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::{Buf as _, Bytes};
 
 use super::*;
-use crate::broker::Routed;
+use crate::broker::{Held, Routed};
 use crate::text::Command;
 use crate::{AckPolicy, Offer, Outbound};
 
@@ -481,6 +481,29 @@ fn a_small_message_that_came_goes_on_in_the_shortest_frame() {
     let frame = out.chunk().to_vec();
     let expected = b"\0\0\x01\x01q\0\x05a:N1;\x03xyz";
     assert!(frame.ends_with(expected), "{frame:?}");
+}
+
+#[test]
+fn the_list_of_messages_that_wait_is_counted_until_they_are_sent() {
+    let mut pair = Pair::defaults();
+    let held = Held::new(u64::MAX, || ());
+    pair.server.count_places(Arc::clone(&held));
+    let one = Arc::new(Routed::new("q", "", Bytes::new(), None).unwrap());
+    pair.server.deliver(vec![Arc::clone(&one); 10_000]).unwrap();
+    let (waiting, _) = pair.server.outstanding();
+    let counted = held.bytes();
+    assert!(waiting >= 8_000 && counted >= 8 * 8_000, "{counted}");
+    while pair.server.outstanding() != (0, 0) {
+        pair.settle();
+        while let Ok(Some(received)) = pair.client.receive() {
+            let _ = pair.client.ack(received.position);
+        }
+    }
+    assert_eq!(held.bytes(), 0);
+    pair.server.deliver(vec![one; 10_000]).unwrap();
+    assert_eq!(held.bytes(), counted);
+    drop(pair);
+    assert_eq!(held.bytes(), 0);
 }
 
 #[test]

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use super::blocks::{Source, block};
 use super::hub::Hub;
-use super::moving::HalfMoved;
+use super::moving::{HalfMoved, SAY_AGAIN};
 use super::peer::Peer;
 use super::queue_cell::{QueueCell, QueueState};
 use super::read_back;
@@ -53,6 +53,8 @@ pub(super) struct Stored {
     settle: Option<Arc<dyn Settle>>,
     /// Messages were acknowledged since the mark was written.
     pub(super) is_dirty: bool,
+    /// When it was told last that the mark cannot be written.
+    failure_told: Option<Instant>,
     /// The mark in its file, and when it was written.
     written: (u64, Instant),
     /// It is moved: nothing is handed out.
@@ -80,6 +82,7 @@ impl Stored {
             next_token: 0,
             settle: None,
             is_dirty: false,
+            failure_told: None,
             written: (mark, Instant::now()),
             is_moving: false,
             stays_until: 0,
@@ -343,9 +346,19 @@ impl Durable {
             };
             stored.written.1 = Instant::now();
             match written {
-                Ok(Ok(())) => stored.written.0 = mark,
+                Ok(Ok(())) => {
+                    stored.written.0 = mark;
+                    stored.failure_told = None;
+                }
                 Ok(Err(error)) => {
                     stored.is_dirty = true;
+                    if stored
+                        .failure_told
+                        .is_some_and(|at| at.elapsed() < SAY_AGAIN)
+                    {
+                        continue;
+                    }
+                    stored.failure_told = Some(Instant::now());
                     drop(state);
                     tracing::error!(code = "micromsg.mark_failed", queue = &*queue.name, mark, %error,
                         "the mark of a queue was not written: messages may be handed out again");

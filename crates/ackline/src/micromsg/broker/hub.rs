@@ -26,6 +26,8 @@ pub(super) struct Hub {
     /// Queues or the memory have room again.
     pub(super) freed: Arc<Notify>,
     routes: RwLock<Routes>,
+    /// Empty batches of messages to topics, to be used again.
+    fan_outs: Mutex<Vec<FanOut<Peer>>>,
     queues: Mutex<HashMap<String, Arc<QueueCell>>>,
     /// Held by the one that makes a queue.
     making: tokio::sync::Mutex<()>,
@@ -94,6 +96,7 @@ impl Hub {
             }),
             freed,
             routes: RwLock::default(),
+            fan_outs: Mutex::default(),
             queues: Mutex::default(),
             making: tokio::sync::Mutex::default(),
             durable,
@@ -112,17 +115,23 @@ impl Hub {
     }
 
     /// Delivers the messages of a batch. A subscriber for which too much waits then is ended.
-    pub(super) fn deliver(&self, batch: &mut FanOut<Peer>) {
+    pub(super) fn deliver(&self, mut batch: FanOut<Peer>) {
         let delivered = batch.take(|subscriber, messages| {
             let waiting = subscriber.deliver(messages);
             if waiting > self.limits.subscriber_bytes {
                 self.end_slow(&subscriber, waiting);
             }
         });
+        locked(&self.fan_outs).push(batch);
         if delivered > 0 {
             self.counts.delivered(delivered);
             self.make_room();
         }
+    }
+
+    /// Memory for a batch of messages to topics. There are as many as there are batches at once.
+    pub(super) fn fan_out(&self) -> FanOut<Peer> {
+        locked(&self.fan_outs).pop().unwrap_or_default()
     }
 
     /// Adds a connection.

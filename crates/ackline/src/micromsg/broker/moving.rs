@@ -399,8 +399,8 @@ impl Durable {
 
 /// Bytes of messages that are copied at once.
 const PIECE_BYTES: usize = 1 << 20;
-/// Time between two log lines about publishers that wait.
-const SAY_AGAIN: Duration = Duration::from_secs(60);
+/// Time between two log lines about the same: publishers that wait, or a mark that cannot be written.
+pub(super) const SAY_AGAIN: Duration = Duration::from_secs(60);
 /// Time between two looks at blocks that are on their way to the disk.
 const SETTLES_IN: Duration = Duration::from_millis(1);
 /// Time between two looks at copies that are not durable, and at a mark that is not written; and the time in which blocks

@@ -184,9 +184,10 @@ impl QueueCell {
         }
     }
 
-    /// Whether publishers to it may go on.
+    /// Whether publishers to it may go on. With a spool its further messages are on the disk alone.
     pub(super) fn has_room(&self, hub: &Hub) -> bool {
-        self.lock().queue.bytes() <= hub.limits.subscriber_bytes
+        let state = self.lock();
+        state.stored.is_some() || state.queue.bytes() <= hub.limits.subscriber_bytes
     }
 
     /// Marks a queue in memory as removed, if it has no messages and no receivers. Returns whether it is.

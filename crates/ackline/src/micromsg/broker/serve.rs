@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use ackline_micromsg::Error;
-use ackline_micromsg::broker::{self, FanOut, Finished, LastBlock, Refusal, Routed};
+use ackline_micromsg::broker::{self, Finished, LastBlock, Refusal, Routed};
 use ackline_micromsg::session::{Arrival, Received, Session, Wait};
 use ackline_micromsg::{Filter, Subscribe};
 use tokio::sync::futures::Notified;
@@ -24,7 +24,6 @@ pub(super) struct Serving {
     /// Its subscriptions, and the bytes that each takes.
     subscriptions: HashMap<String, Subscribed>,
     subscription_bytes: usize,
-    fan_out: FanOut<Peer>,
     /// Its acknowledgements that were seen.
     acknowledged: u64,
     /// No further commands come.
@@ -60,7 +59,6 @@ impl Serving {
             peer,
             subscriptions: HashMap::new(),
             subscription_bytes: 0,
-            fan_out: FanOut::default(),
             acknowledged: 0,
             has_all_commands: false,
             waits_for: None,
@@ -176,21 +174,21 @@ impl Serving {
     }
 
     /// Hands messages to topics on; returns those to queues.
-    fn publish_to_topics(&mut self, messages: &[Received]) -> Vec<ToQueue> {
+    fn publish_to_topics(&self, messages: &[Received]) -> Vec<ToQueue> {
         let hub = &self.hub;
         hub.counts
             .published
             .fetch_add(messages.len() as u64, Ordering::Relaxed);
         let mut queued: Vec<ToQueue> = Vec::new();
         let mut finished = Vec::with_capacity(messages.len());
+        let mut fan_out = hub.fan_out();
         let (routes, mut last) = (hub.routes(), LastBlock::default());
         for Received { position, message } in messages {
             let name = message.destination();
             let is_queue = hub.names.has(name);
             finished.push(!is_queue);
             if !is_queue {
-                self.fan_out
-                    .add(&routes.topics, &hub.held, message, |peer| peer.slot);
+                fan_out.add(&routes.topics, &hub.held, message, |peer| peer.slot);
                 continue;
             }
             let routed = (hub.held.queued(message, &mut last), *position);
@@ -200,7 +198,7 @@ impl Serving {
             }
         }
         drop(routes);
-        hub.deliver(&mut self.fan_out);
+        hub.deliver(fan_out);
         // Before they are with their queues: they may be finished at once.
         self.peer.publish(finished);
         queued

@@ -159,6 +159,33 @@ async fn a_broker_that_ends_at_once_loses_no_acknowledged_message_and_repeats_no
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_hangs_holds_no_publisher_up_while_the_spool_has_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = broker(BrokerOptions {
+        max_subscriber_bytes: 256 << 10,
+        ..durable(dir.path())
+    })
+    .await;
+    let hanging = worker(&broker, "queue/jobs", 10).await;
+    let publisher = client(&broker, 100).await;
+    for number in 0..200 {
+        let message = large("queue/jobs", number, 10_000);
+        let last = soon(publisher.send(&message)).await.unwrap();
+        soon(publisher.acknowledged(last)).await.unwrap();
+    }
+    assert!(
+        broker.stats().held_bytes < 512 << 10,
+        "the others are on the disk alone"
+    );
+    assert_eq!(next(&hanging).await, 0);
+    drop(hanging);
+    let worker = worker(&broker, "queue/jobs", 10).await;
+    for number in 0..200 {
+        assert_eq!(work(&worker).await, number);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backlog_that_is_larger_than_the_memory_is_read_from_the_spool() {
     let dir = tempfile::tempdir().unwrap();
     let broker = broker(BrokerOptions {

@@ -69,7 +69,7 @@ fn messages_that_wait_together_count_once() {
 
 #[test]
 fn a_large_message_keeps_no_buffer() {
-    let frame = message(0, 1, b"", &[7; 20 << 10]);
+    let frame = message(0, 1, b"", &vec![7; 20 << 10]);
     let (most, counted) = wait("", 240, 12, |_| frame.repeat(12));
     assert!(most <= counted + BESIDE, "{most} of {counted}");
 }
