@@ -28,11 +28,11 @@ def publish(url: str) -> None:
     print("published:", ALERTS)
 
 
-def everything(url: str) -> None:
-    """Count all alerts."""
+def europe(url: str) -> None:
+    """Count the alerts of one region."""
     with micromsg.connect(url) as connection:
-        connection.subscribe("alerts")
-        print("all:", counted(connection))
+        connection.subscribe("alerts", where("region") == "eu")
+        print("europe:", counted(connection))
 
 
 def severe(url: str) -> None:
@@ -54,9 +54,9 @@ def counted(connection: micromsg.Connection) -> int:
 
 
 def slow(url: str) -> None:
-    """Take one alert in a tenth of a second, with a window of ten messages."""
+    """Take one alert above the lowest level in a tenth of a second, with a window of ten."""
     with micromsg.connect(url, window=10) as connection:
-        connection.subscribe("alerts")
+        connection.subscribe("alerts", where("level") >= 1)
         print("subscribed", flush=True)
         for message in connection:
             print("slow:", json.loads(message.payload)["number"], flush=True)
@@ -84,7 +84,7 @@ def work(url: str) -> None:
 
 PROGRAMS = {
     "publish": publish,
-    "all": everything,
+    "europe": europe,
     "severe": severe,
     "slow": slow,
     "submit": submit,

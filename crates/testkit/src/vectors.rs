@@ -137,6 +137,22 @@ pub struct Report {
     pub not_built: usize,
 }
 
+/// Runs the vectors of a protocol in `own`, and in the folder that `ACKLINE_VECTORS` names.
+///
+/// # Panics
+/// A vector fails, or there is none.
+pub fn assert_all(own: &Path, protocol: &dyn Described) {
+    let reports = reports(&folders(own), &[protocol]);
+    let report = reports.get(protocol.name()).cloned().unwrap_or_default();
+    assert!(report.failures.is_empty(), "{:#?}", report.failures);
+    let (frames, conversations) = (report.frames, report.conversations);
+    assert!(
+        frames > 0 && conversations > 0,
+        "{frames} frames and {conversations} conversations in {}",
+        own.display()
+    );
+}
+
 /// Runs the vectors in `folders` and prints one line for each protocol, below its failures.
 ///
 /// # Errors

@@ -12,10 +12,7 @@ use bytes::BytesMut;
 #[test]
 fn every_vector_passes_at_every_split_point() {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/vectors");
-    let mut printed = Vec::new();
-    let folders = vectors::folders(&own);
-    let sound = vectors::run(&folders, &[&Description], "rust", &mut printed).unwrap();
-    assert!(sound, "{}", String::from_utf8_lossy(&printed));
+    vectors::assert_all(&own, &Description);
 }
 
 #[test]

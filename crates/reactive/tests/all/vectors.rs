@@ -8,8 +8,5 @@ use ackline_testkit::vectors;
 #[test]
 fn every_vector_passes_at_every_split_point() {
     let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/vectors");
-    let mut printed = Vec::new();
-    let folders = vectors::folders(&own);
-    let sound = vectors::run(&folders, &[&Description], "rust", &mut printed).unwrap();
-    assert!(sound, "{}", String::from_utf8_lossy(&printed));
+    vectors::assert_all(&own, &Description);
 }

@@ -64,6 +64,30 @@ fn one_filter_as_long_as_a_frame_stays_below_the_ceiling_and_is_charged() {
 }
 
 #[test]
+fn filters_are_tried_without_allocations() {
+    let texts = [
+        "a=N1;a!=N2;a<N9;a>N0.5;a<=N1;a>=N1",
+        "d=D1600000000;d<D1700000000",
+        "t=Ta%20b;t!=Tc;t<Ta;t>Tb",
+        "t&T%20;t~Tc;none~Tc;none!=N1",
+    ];
+    let filters = texts.map(|text| Filter::read(text.as_bytes()).unwrap());
+    let raw = format!(
+        "a:N1;t:Ta%20b;d:D1600000000;{}",
+        "other:Tx%20y;".repeat(100)
+    );
+    let mut matched = 0;
+    let bytes = allocated(|| {
+        for filter in &filters {
+            let properties = Properties::new(raw.as_bytes());
+            matched += usize::from(filter.matches(&properties));
+        }
+    });
+    assert_eq!(bytes, 0);
+    assert_eq!(matched, filters.len());
+}
+
+#[test]
 fn filters_of_a_thousand_conditions_are_tried_on_the_longest_properties() {
     let filter = (0..1_000).map(|_| "zz~Tyy;").collect::<String>();
     let filter = Filter::read(filter.as_bytes()).unwrap();
