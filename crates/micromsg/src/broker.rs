@@ -14,7 +14,7 @@ mod routed;
 
 pub use acks::{Acks, Finished};
 pub use cursor::{Cursor, Unfinished};
-pub use fan_out::FanOut;
+pub use fan_out::{FanOut, Run};
 pub use handed::HandedOut;
 pub use held::{Held, LastBlock};
 pub use kept::Kept;

@@ -21,6 +21,7 @@ use bytes::BytesMut;
 
 use inbox::Inbox;
 pub use inbox::{Arrival, Received};
+pub use outbox::Delivery;
 use outbox::Outbox;
 pub use outgoing::Outgoing;
 pub use waits::{Interest, Wait};

@@ -63,19 +63,14 @@ impl Held {
         self.limit
     }
 
-    /// A message that has come, to be handed on to subscribers of topics.
-    pub fn routed(self: &Arc<Self>, message: &Message, last: &mut LastBlock) -> Arc<Routed> {
-        self.counted(Routed::of(message), false, last)
-    }
-
     /// A message that has come, to be handed on in a queue.
     pub fn queued(self: &Arc<Self>, message: &Message, last: &mut LastBlock) -> Arc<Routed> {
-        self.counted(Routed::of(message), true, last)
+        Arc::new(self.counted(Routed::of(message), true, last))
     }
 
     /// A message of a queue that was read back.
     pub fn read_back(self: &Arc<Self>, message: Routed) -> Arc<Routed> {
-        self.counted(message, true, &mut LastBlock::default())
+        Arc::new(self.counted(message, true, &mut LastBlock::default()))
     }
 
     /// Other memory of so many bytes has so many now.
@@ -86,17 +81,17 @@ impl Held {
 
     /// The same message, counted until the last copy of its payload is dropped. Memory that it shares with others counts
     /// whole, and once for messages that follow each other.
-    fn counted(
+    pub(super) fn counted(
         self: &Arc<Self>,
         message: Routed,
         is_queued: bool,
         last: &mut LastBlock,
-    ) -> Arc<Routed> {
+    ) -> Routed {
         let Some(shared) = message.parts().shared() else {
             let counted = self.count(message.bytes(), is_queued);
-            return Arc::new(message.counted(Counted::Alone {
+            return message.counted(Counted::Alone {
                 _until_dropped: counted,
-            }));
+            });
         };
         let counted = match &last.0 {
             Some((number, counted)) if *number == shared.number => Arc::clone(counted),
@@ -106,12 +101,13 @@ impl Held {
                 counted
             }
         };
-        Arc::new(message.counted(Counted::Together {
+        message.counted(Counted::Together {
             _until_all_are: counted,
-        }))
+        })
     }
 
-    fn count(self: &Arc<Self>, bytes: usize, is_queued: bool) -> Count {
+    /// Counts so many bytes until this is dropped.
+    pub(super) fn count(self: &Arc<Self>, bytes: usize, is_queued: bool) -> Count {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         if is_queued {
@@ -137,7 +133,7 @@ pub(super) enum Counted {
 }
 
 /// Bytes of messages that share their memory, as if there were as many as there may be.
-fn block_bytes(shared: Shared) -> usize {
+pub(super) fn block_bytes(shared: Shared) -> usize {
     let beside = TOGETHER.saturating_mul(ROUTED_BYTES);
     beside.saturating_add(usize::try_from(shared.bytes).unwrap_or(usize::MAX))
 }
@@ -204,7 +200,7 @@ mod tests {
         drop(part);
         assert_eq!(held.bytes(), 0);
         assert!(held.has_room_for_queues());
-        let small = held.counted(message(vec![1; 500]), false, &mut LastBlock::default());
+        let small = Arc::new(held.counted(message(vec![1; 500]), false, &mut LastBlock::default()));
         let second = Arc::clone(&small);
         drop(small);
         assert!(held.bytes() > 500);

@@ -63,12 +63,17 @@ impl Routed {
 
     /// The same message, counted until it is dropped, with what connections share of its payload.
     pub(super) fn counted(mut self, counted: Counted) -> Self {
-        if self.parts.payload_bytes() <= COPIED_BYTES {
-            self.counted = Some(counted);
-        } else {
+        if self.has_large_payload() {
             self.parts = self.parts.moved(|memory| counted.own(memory));
+        } else {
+            self.counted = Some(counted);
         }
         self
+    }
+
+    /// Whether connections share its payload, in place of a copy.
+    pub(super) fn has_large_payload(&self) -> bool {
+        self.parts.payload_bytes() > COPIED_BYTES
     }
 
     pub(crate) const fn parts(&self) -> &Parts {

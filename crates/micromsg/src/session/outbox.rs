@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::Session;
-use crate::broker::{Held, Routed};
+use crate::broker::{Held, Routed, Run};
 use crate::{Connection, Error, Outbound, refusal};
 
 /// Messages that wait to be sent.
@@ -15,8 +15,10 @@ pub(super) struct Outbox {
     /// Bytes that may wait in the machine.
     most: usize,
     /// Messages that the machine has not taken.
-    waiting: VecDeque<Arc<Routed>>,
-    /// Bytes of these.
+    waiting: VecDeque<Delivery>,
+    /// Their number.
+    count: usize,
+    /// Their bytes.
     bytes: usize,
     /// Where their places in the list are counted.
     places: Places,
@@ -33,6 +35,7 @@ impl Outbox {
         Self {
             most,
             waiting: VecDeque::new(),
+            count: 0,
             bytes: 0,
             places: Places {
                 held: None,
@@ -61,7 +64,7 @@ impl Outbox {
 
     fn give(&mut self, machine: &mut Connection) {
         let has_types = machine.has_extension("dotnet");
-        while let Some(next) = self.waiting.front() {
+        while let Some((next, is_last)) = self.waiting.front().and_then(Delivery::next) {
             let bytes = next.bytes();
             if !self.has_room(machine, bytes) {
                 return;
@@ -76,7 +79,11 @@ impl Outbox {
                 return;
             }
             self.bytes = self.bytes.saturating_sub(bytes);
-            self.waiting.pop_front();
+            self.count = self.count.saturating_sub(1);
+            match self.waiting.front_mut() {
+                Some(Delivery::Run(run)) if !is_last => run.advance(),
+                _ => drop(self.waiting.pop_front()),
+            }
             self.sent = self.sent.saturating_add(1);
         }
     }
@@ -84,7 +91,7 @@ impl Outbox {
     /// Drops the messages that the machine has not taken.
     pub(super) fn clear(&mut self) {
         self.waiting = VecDeque::new();
-        self.bytes = 0;
+        (self.count, self.bytes) = (0, 0);
         self.places.are(0);
     }
 
@@ -159,14 +166,19 @@ impl Session {
     ///
     /// # Errors
     /// The connection is over.
-    pub fn deliver(
+    pub fn deliver<T: Into<Delivery>>(
         &mut self,
-        messages: impl IntoIterator<Item = Arc<Routed>>,
+        messages: impl IntoIterator<Item = T>,
     ) -> Result<usize, Error> {
         self.over().map_or(Ok(()), Err)?;
-        for message in messages {
-            self.outbox.bytes = self.outbox.bytes.saturating_add(message.bytes());
-            self.outbox.waiting.push_back(message);
+        for delivery in messages {
+            let delivery = delivery.into();
+            let (count, bytes) = delivery.size();
+            if count > 0 {
+                self.outbox.count = self.outbox.count.saturating_add(count);
+                self.outbox.bytes = self.outbox.bytes.saturating_add(bytes);
+                self.outbox.waiting.push_back(delivery);
+            }
         }
         self.outbox.fill(&mut self.machine);
         Ok(self.waiting_bytes())
@@ -181,19 +193,19 @@ impl Session {
 
     /// The position of the next message that is delivered.
     pub fn next_position(&self) -> u64 {
-        let waiting = u64::try_from(self.outbox.waiting.len()).unwrap_or(u64::MAX);
+        let waiting = u64::try_from(self.outbox.count).unwrap_or(u64::MAX);
         self.outbox.sent.saturating_add(waiting).saturating_add(1)
     }
 
     /// Messages that wait for room in the window or in the transport, and those that the peer has not acknowledged.
     pub fn outstanding(&self) -> (usize, u16) {
-        (self.outbox.waiting.len(), self.machine.pending())
+        (self.outbox.count, self.machine.pending())
     }
 
     /// Further messages that the peer's window has room for now; `None` without acknowledgements.
     pub fn window_room(&self) -> Option<usize> {
         let window = self.machine.windowed()?;
-        let taken = usize::from(self.machine.pending()).saturating_add(self.outbox.waiting.len());
+        let taken = usize::from(self.machine.pending()).saturating_add(self.outbox.count);
         Some(usize::from(window).saturating_sub(taken))
     }
 
@@ -235,6 +247,52 @@ impl Session {
     }
 }
 
+/// Messages to be sent to one end, shared with others.
+#[derive(Debug)]
+pub enum Delivery {
+    /// One message.
+    One(Arc<Routed>),
+    /// Messages of a batch.
+    Run(Run),
+}
+
+impl Delivery {
+    /// The first message, and whether it is the last one.
+    fn next(&self) -> Option<(&Routed, bool)> {
+        match self {
+            Self::One(message) => Some((message, true)),
+            Self::Run(run) => match run.messages() {
+                [] => None,
+                [first, rest @ ..] => Some((first, rest.is_empty())),
+            },
+        }
+    }
+
+    /// The number of messages, and their bytes.
+    fn size(&self) -> (usize, usize) {
+        match self {
+            Self::One(message) => (1, message.bytes()),
+            Self::Run(run) => {
+                let messages = run.messages();
+                let bytes = messages.iter().map(Routed::bytes);
+                (messages.len(), bytes.fold(0, usize::saturating_add))
+            }
+        }
+    }
+}
+
+impl From<Arc<Routed>> for Delivery {
+    fn from(message: Arc<Routed>) -> Self {
+        Self::One(message)
+    }
+}
+
+impl From<Run> for Delivery {
+    fn from(run: Run) -> Self {
+        Self::Run(run)
+    }
+}
+
 /// The bytes of a list of messages, as they are counted.
 #[derive(Debug)]
 struct Places {
@@ -246,7 +304,7 @@ impl Places {
     /// The list has so many places; the first ones belong to the connection.
     fn are(&mut self, places: usize) {
         let more = places.saturating_sub(KEPT_PLACES);
-        let bytes = more.saturating_mul(size_of::<Arc<Routed>>());
+        let bytes = more.saturating_mul(size_of::<Delivery>());
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         if let Some(held) = self.held.as_ref().filter(|_| bytes != self.bytes) {
             held.replace(self.bytes, bytes);

@@ -116,7 +116,7 @@ impl Hub {
 
     /// Delivers the messages of a batch. A subscriber for which too much waits then is ended.
     pub(super) fn deliver(&self, mut batch: FanOut<Peer>) {
-        let delivered = batch.take(|subscriber, messages| {
+        let delivered = batch.take(&self.held, |subscriber, messages| {
             let waiting = subscriber.deliver(messages);
             if waiting > self.limits.subscriber_bytes {
                 self.end_slow(&subscriber, waiting);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ackline_core::locked;
 use ackline_link::{Link, PeerInfo};
-use ackline_micromsg::broker::{Acks, HandedOut, Routed};
+use ackline_micromsg::broker::{Acks, HandedOut, Routed, Run};
 use ackline_micromsg::queue::Room;
 use ackline_micromsg::session::Session;
 
@@ -55,7 +55,7 @@ impl Peer {
 
 impl Inner {
     /// Delivers messages of topics. Returns the bytes that wait for it then.
-    pub(super) fn deliver(&self, messages: impl IntoIterator<Item = Arc<Routed>>) -> usize {
+    pub(super) fn deliver(&self, messages: impl IntoIterator<Item = Run>) -> usize {
         self.link.call(|session, _| {
             // One that is over gets nothing more, and leaves soon.
             let _ = session.deliver(messages);

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use ackline_micromsg::broker::{Held, LastBlock, Routed};
+use ackline_micromsg::broker::{FanOut, Held, LastBlock, Routed, Run};
+use ackline_micromsg::subscriptions::Subscriptions;
 
 use super::*;
 
@@ -14,12 +15,15 @@ const BESIDE: u64 = 2 << 20;
 fn wait(extensions: &str, reads: usize, of: usize, read: impl Fn(usize) -> Vec<u8>) -> (u64, u64) {
     let mut end = established(extensions);
     let held = Held::new(u64::MAX, || ());
-    let mut waiting: Vec<Arc<Routed>> = Vec::new();
+    let mut topics = Subscriptions::default();
+    topics.set("q", 0, None);
+    let mut fan_out = FanOut::default();
+    let mut waiting: (Vec<Arc<Routed>>, Vec<Run>) = Default::default();
     let most = peak(|| {
         let mut count = 0;
         for number in 0..reads {
             let mut input = BytesMut::from(&read(number)[..]);
-            let mut last = [LastBlock::default(), LastBlock::default()];
+            let mut last = LastBlock::default();
             while !input.is_empty() {
                 end.receive(Instant::now(), &mut input).unwrap();
                 while let Some(event) = end.poll_event() {
@@ -27,18 +31,19 @@ fn wait(extensions: &str, reads: usize, of: usize, read: impl Fn(usize) -> Vec<u
                         continue;
                     };
                     count += 1;
-                    let [queue, topic] = &mut last;
                     match count % (2 * of) {
-                        0 => waiting.push(held.queued(&message, queue)),
-                        half if half == of => waiting.push(held.routed(&message, topic)),
+                        0 => waiting.0.push(held.queued(&message, &mut last)),
+                        half if half == of => fan_out.add(&topics, &held, &message, |_| 0),
                         _ => {}
                     }
                 }
             }
+            fan_out.take(&held, |_, runs| waiting.1.extend(runs));
         }
     });
     let counted = held.bytes();
-    assert!(waiting.len() >= 100, "{}", waiting.len());
+    let of_topics: usize = waiting.1.iter().map(|run| run.messages().len()).sum();
+    assert!(waiting.0.len() >= 50 && of_topics >= 50);
     drop(waiting);
     assert_eq!(held.bytes(), 0);
     (u64::try_from(most).unwrap(), counted)
