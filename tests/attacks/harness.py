@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,24 +55,17 @@ def percentile(values: list[float], part: float) -> float:
     return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
 
 
-class Receiver:
-    """``ackline receive`` of all protocols, in a process of its own."""
+class Process:
+    """A command that listens, tells JSON lines, and ends at SIGTERM."""
 
-    def __init__(self, directory: Path, *options: str, urls: Sequence[str] = URLS) -> None:
-        """Starts the receiver and waits until it listens."""
-        directory.mkdir(parents=True, exist_ok=True)
-        self.spool = directory / "spool"
-        self._errors = (directory / "errors").open("wb")
-        authority = trustme.CA()
-        own = authority.issue_cert("127.0.0.1")
-        own.cert_chain_pems[0].write_to_path(directory / "cert.pem")
-        own.private_key_pem.write_to_path(directory / "key.pem")
-        (directory / "key.pem").chmod(0o600)
-        command = [sys.executable, "-m", "ackline.cli", "receive", *urls, "--json"]
-        if any("+tls:" in url for url in urls):
-            command += ["--cert", str(directory / "cert.pem"), "--key", str(directory / "key.pem")]
+    def __init__(
+        self, directory: Path, command: Sequence[str], through: Sequence[str] = ()
+    ) -> None:
+        """Starts it, through another command if there is one, and waits until it listens."""
+        self.errors = directory / "errors"
+        self._errors = self.errors.open("wb")
         self.process = subprocess.Popen(
-            [*command, "--spool", str(self.spool), *options],
+            [*through, sys.executable, "-m", "ackline.cli", *command],
             stdout=subprocess.PIPE,
             stderr=self._errors,
         )
@@ -79,7 +73,7 @@ class Receiver:
         self._listens = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        assert self._listens.wait(30), (directory / "errors").read_text()
+        assert self._listens.wait(30), self.errors.read_text()
 
     def _read(self) -> None:
         assert self.process.stdout is not None
@@ -140,8 +134,26 @@ class Receiver:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Ends the receiver in any case."""
+        """Ends it in any case."""
         self.stop()
+
+
+class Receiver(Process):
+    """``ackline receive`` of all protocols, in a process of its own."""
+
+    def __init__(self, directory: Path, *options: str, urls: Sequence[str] = URLS) -> None:
+        """Starts the receiver and waits until it listens."""
+        directory.mkdir(parents=True, exist_ok=True)
+        self.spool = directory / "spool"
+        authority = trustme.CA()
+        own = authority.issue_cert("127.0.0.1")
+        own.cert_chain_pems[0].write_to_path(directory / "cert.pem")
+        own.private_key_pem.write_to_path(directory / "key.pem")
+        (directory / "key.pem").chmod(0o600)
+        command = ["receive", *urls, "--json"]
+        if any("+tls:" in url for url in urls):
+            command += ["--cert", str(directory / "cert.pem"), "--key", str(directory / "key.pem")]
+        super().__init__(directory, [*command, "--spool", str(self.spool), *options])
 
 
 class Good(threading.Thread):
@@ -181,8 +193,8 @@ class Good(threading.Thread):
 
 
 @dataclass
-class Figures:
-    """The costs of an attack."""
+class Costs:
+    """The costs of an attack, of memory in MiB and of processor time in seconds."""
 
     attacks: list[str]
     peak: float = 0.0
@@ -191,12 +203,18 @@ class Figures:
     connections: int = 0
     left: int = 0
     cpu: float = 0.0
+    refused: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Figures(Costs):
+    """The costs of an attack on a receiver, and the latencies of good senders in seconds."""
+
     alone: float = 0.0
     elsewhere: float = 0.0
     beside: float = 0.0
     windows: int = 0
     failures: list[str] = field(default_factory=list)
-    refused: dict[str, int] = field(default_factory=dict)
 
     def row(self) -> list[str]:
         """The cells of the table in docs/security.md."""
@@ -234,29 +252,14 @@ def _run(
     good, elsewhere = (Good(one.port("lumberjack")) for one in (receiver, bystander))
     begun = time.monotonic()
     time.sleep(2)
-    descriptors, cpu = receiver.descriptors(), receiver.cpu()
+    descriptors = receiver.descriptors()
     attacked = time.monotonic()
     programs = [
-        subprocess.Popen(
-            ["nice", "-n", "19", sys.executable, str(HERE / "programs.py"), name,
-             str(receiver.port(scheme)), str(seconds), str(seed)],
-            stdout=subprocess.PIPE, text=True,
-        )
+        [str(HERE / "programs.py"), name, str(receiver.port(scheme)), str(seconds), str(seed)]
         for name, scheme, seed in attacks
-    ]  # fmt: skip
-    try:
-        while time.monotonic() < attacked + seconds + 1:
-            assert receiver.process.poll() is None, "the receiver has ended"
-            figures.peak = max(figures.peak, receiver.resident())
-            open_now = receiver.descriptors() - descriptors
-            figures.connections = max(figures.connections, open_now)
-            time.sleep(0.05)
-    finally:
-        for program in programs:
-            program.kill()
-            print(program.communicate()[0], end="")
+    ]
+    attack(receiver, programs, seconds, figures)
     ended = time.monotonic()
-    figures.cpu = receiver.cpu() - cpu
     figures.alone = percentile(good.between(begun + 0.5, attacked), 0.99)
     beside = good.between(attacked, ended)
     figures.windows = len(beside)
@@ -272,9 +275,51 @@ def _run(
     figures.left = max(0, receiver.descriptors() - descriptors)
     figures.after = receiver.resident()
     figures.bound = formula(memory, figures.connections)
-    for line in receiver.told("refused"):
-        figures.refused[line["code"]] = figures.refused.get(line["code"], 0) + 1
+    figures.refused = refused(receiver)
     return figures
+
+
+def attack(
+    process: Process,
+    programs: list[list[str]],
+    seconds: float,
+    costs: Costs,
+    most: float = float("inf"),
+) -> None:
+    """Runs programs at once, with the lowest priority, and notes their costs to a process.
+
+    Args:
+        process: The process that they attack.
+        programs: The arguments of Python for each.
+        seconds: The time that the programs have.
+        costs: Takes the peaks of resident memory and of open descriptors, and processor time.
+        most: Resident memory in MiB at which the programs are ended early.
+    """
+    descriptors, cpu = process.descriptors(), process.cpu()
+    until = time.monotonic() + seconds + 1
+    started = [
+        subprocess.Popen(
+            ["nice", "-n", "19", sys.executable, *program], stdout=subprocess.PIPE, text=True
+        )
+        for program in programs
+    ]
+    try:
+        while time.monotonic() < until and costs.peak < most:
+            assert process.process.poll() is None, "the attacked process has ended"
+            costs.peak = max(costs.peak, process.resident())
+            open_now = process.descriptors() - descriptors
+            costs.connections = max(costs.connections, open_now)
+            time.sleep(0.05)
+    finally:
+        for program in started:
+            program.kill()
+            print(program.communicate()[0], end="")
+    costs.cpu = process.cpu() - cpu
+
+
+def refused(process: Process) -> dict[str, int]:
+    """How many connections it has refused so far, by the code of the reason."""
+    return Counter(line["code"] for line in process.told("refused"))
 
 
 SLACK = 6

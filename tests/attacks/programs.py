@@ -13,7 +13,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 
@@ -89,7 +89,8 @@ def attack(scheme: str) -> Callable[[Callable[[Attack], object]], Callable[[Atta
     return register
 
 
-def _source(number: int) -> str:
+def address(number: int) -> str:
+    """One of the addresses of the loopback network."""
     return f"127.0.{2 + number // 250}.{1 + number % 250}"
 
 
@@ -109,7 +110,7 @@ def shared_envelopes_below_the_ratio(it: Attack) -> None:
     noise = it.chance.randbytes(17_000)
     body = b'"' + (noise.hex().encode() + b"a" * 1_000_000) + b'"'
     message = wire.c2((wire.w2(1) + wire.j2(1, body)) * 2)
-    it.flood_all([connected(it.port, _source(number)) for number in range(8)], lambda: message)
+    it.flood_all([connected(it.port, address(number)) for number in range(8)], lambda: message)
 
 
 @attack("lumberjack")
@@ -132,7 +133,7 @@ def half_windows(it: Attack) -> None:
 @attack("lumberjack")
 def half_windows_of_many_addresses(it: Attack) -> None:
     """The same from six addresses, so that none of them has much."""
-    _half_windows(it, _source)
+    _half_windows(it, address)
 
 
 def _half_windows(it: Attack, source: Callable[[int], str]) -> None:
@@ -245,7 +246,7 @@ def idle_connections(it: Attack) -> None:
         if not it.goes_on:
             break
         try:
-            peer = connected(it.port, _source(number % 8))
+            peer = connected(it.port, address(number % 8))
             peer.send(wire.w2(10))
             peers.append(peer)
         except OSError:
@@ -260,7 +261,7 @@ def half_handshakes(it: Attack) -> None:
     peers = []
     while it.goes_on and len(peers) < 5_000:
         try:
-            peer = connected(it.port, _source(len(peers) % 8))
+            peer = connected(it.port, address(len(peers) % 8))
             peer.sendall(hello[: it.chance.randrange(1, len(hello))])
             peers.append(peer)
         except OSError:
@@ -287,7 +288,7 @@ def garbage(it: Attack) -> None:
     starts = [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\0\x01", b"2J", b"2C\xff\xff\xff\xff"]
     while it.goes_on:
         try:
-            with connected(it.port, _source(it.chance.randrange(200))) as peer:
+            with connected(it.port, address(it.chance.randrange(200))) as peer:
                 peer.sendall(it.chance.choice(starts) + it.chance.randbytes(5_000))
         except OSError:
             time.sleep(0.01)
@@ -296,7 +297,7 @@ def garbage(it: Attack) -> None:
 def _links(it: Attack, number: int) -> list[socket.socket]:
     peers = []
     for at in range(number):
-        peer = connected(it.port, _source(at))
+        peer = connected(it.port, address(at))
         wire.relink_shake(peer)
         peers.append(peer)
     return peers
@@ -351,7 +352,7 @@ def links_left_behind(it: Attack) -> int:
         if not it.goes_on:
             return number
         try:
-            with connected(it.port, _source(number % 2)) as peer:
+            with connected(it.port, address(number % 2)) as peer:
                 wire.relink_shake(peer)
                 peer.sendall(wire.relink_message(1, [b"x"]))
         except (OSError, EOFError):
@@ -362,7 +363,7 @@ def links_left_behind(it: Attack) -> int:
 @attack("bpmux")
 def bpmux_pings(it: Attack) -> None:
     """Pings over fifty connections, whose pongs nobody reads."""
-    peers = [connected(it.port, _source(number)) for number in range(50)]
+    peers = [connected(it.port, address(number)) for number in range(50)]
     frames = wire.BPMUX_PING * 65_536
     for peer in peers:
         peer.setblocking(False)
@@ -391,11 +392,11 @@ def bpmux_requests(it: Attack) -> None:
 
 def _flood_bpmux(it: Attack, pieces: Callable[[], bytes]) -> None:
     while it.goes_on:
-        it.flood_all([connected(it.port, _source(number)) for number in range(20)], pieces)
+        it.flood_all([connected(it.port, address(number)) for number in range(20)], pieces)
 
 
 def _flood_reactive(
-    it: Attack, pieces: Callable[[], bytes], source: Callable[[int], str] = _source
+    it: Attack, pieces: Callable[[], bytes], source: Callable[[int], str] = address
 ) -> None:
     while it.goes_on:
         peers = [connected(it.port, source(number)) for number in range(20)]
@@ -441,8 +442,9 @@ def reactive_subscriptions(it: Attack) -> None:
     )
 
 
-def _micromsg(it: Attack, number: int, extensions: bytes = b"batch-ack") -> socket.socket:
-    peer = connected(it.port, _source(number))
+def micromsg_peer(it: Attack, number: int, extensions: bytes = b"batch-ack") -> socket.socket:
+    """Connects, and agrees on extensions."""
+    peer = connected(it.port, address(number))
     wire.micromsg_shake(peer, extensions)
     return peer
 
@@ -452,7 +454,7 @@ def micromsg_slow_fragments(it: Attack) -> None:
     """Eight addresses fill the memory with messages in fragments that never end, then drip."""
     part = wire.micromsg_message(1, b"d", b"x" * 60_000, continued=True)
     while it.goes_on:
-        peers = [_micromsg(it, number) for number in range(8)]
+        peers = [micromsg_peer(it, number) for number in range(8)]
         for peer in peers:
             peer.settimeout(0.3)
             with contextlib.suppress(OSError):
@@ -474,7 +476,7 @@ def micromsg_small_fragments(it: Attack) -> None:
     """Fragments of one byte of messages that never end, over twenty connections."""
     parts = wire.micromsg_message(1, b"d", b"x", continued=True) * 4_096
     while it.goes_on:
-        it.flood_all([_micromsg(it, number) for number in range(20)], lambda: parts)
+        it.flood_all([micromsg_peer(it, number) for number in range(20)], lambda: parts)
 
 
 @attack("micromsg")
@@ -486,7 +488,7 @@ def micromsg_extensions(it: Attack) -> None:
     for number in count():
         if not it.goes_on:
             return
-        with contextlib.suppress(OSError), connected(it.port, _source(number % 8)) as peer:
+        with contextlib.suppress(OSError), connected(it.port, address(number % 8)) as peer:
             peer.sendall(wire.micromsg_hello(optional=lists[number % len(lists)]))
             peer.recv(1)
 
@@ -501,14 +503,14 @@ def micromsg_destinations(it: Attack) -> None:
         return b"".join(wire.micromsg_message(1, name[:255], b"") for name in names)
 
     while it.goes_on:
-        it.flood_all([_micromsg(it, number, b"json") for number in range(20)], messages)
+        it.flood_all([micromsg_peer(it, number, b"json") for number in range(20)], messages)
 
 
 @attack("micromsg")
 def micromsg_repeats(it: Attack) -> None:
     """Messages that were acknowledged, over twenty connections, whose answers nobody reads."""
     message = wire.micromsg_message(1, b"d", b"")
-    peers = [_micromsg(it, number) for number in range(20)]
+    peers = [micromsg_peer(it, number) for number in range(20)]
     for peer in peers:
         peer.sendall(message)
         # Its acknowledgement: an extension frame of five bytes.
@@ -516,18 +518,17 @@ def micromsg_repeats(it: Attack) -> None:
     it.flood_all(peers, lambda: message * 4_096)
 
 
-def main() -> None:
-    """Runs one program."""
+def main(programs: Mapping[str, Callable[[Attack], object]]) -> None:
+    """Runs the one of these programs that the command line names."""
     name, port, seconds, seed = sys.argv[1:]
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 20_000), hard))
     it = Attack(int(port), time.monotonic() + float(seconds), random.Random(int(seed)))
-    _, run = PROGRAMS[name]
     try:
-        print(f"{name}: {run(it)}", flush=True)
+        print(f"{name}: {programs[name](it)}", flush=True)
     except (OSError, EOFError) as error:
         print(f"{name}: ended by {error!r}", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    main({name: run for name, (_, run) in PROGRAMS.items()})

@@ -6,6 +6,7 @@ import ssl
 import struct
 import zlib
 from collections.abc import Sequence
+from urllib.parse import quote
 
 MIB = 1 << 20
 
@@ -191,10 +192,52 @@ def micromsg_message(
     continued: bool = False,
 ) -> bytes:
     """A message, or a fragment of one that others follow."""
-    head = bytes([8 | (16 if continued else 0)]) + struct.pack(">H", number)
-    head += bytes([len(destination)]) + destination
-    head += struct.pack(">H", len(properties)) + properties
+    head = _micromsg_head(number, destination, properties)
+    head = bytes([8 | (16 if continued else 0)]) + head
     return head + struct.pack(">I", len(payload)) + payload
+
+
+def micromsg_short(
+    number: int, destination: bytes, payload: bytes, properties: bytes = b""
+) -> bytes:
+    """A message whose payload's length has as few bytes as possible."""
+    return _behind_length(0, _micromsg_head(number, destination, properties), payload)
+
+
+def micromsg_extension(number: int, payload: bytes) -> bytes:
+    """A frame of an extension, by its place in the list of extensions from 1."""
+    return _behind_length(2, bytes([number]), payload)
+
+
+def micromsg_command(text: bytes) -> bytes:
+    """A command."""
+    return _behind_length(1, b"", text)
+
+
+def micromsg_subscribe(topic: bytes, wanted: bytes = b"") -> bytes:
+    """Subscribes to a topic or a queue, with a filter if it is not empty."""
+    text = b"subscribe;topic=" + quote(topic, safe="").encode()
+    if wanted:
+        text += b",filter=" + quote(wanted, safe="").encode()
+    return micromsg_command(text)
+
+
+def micromsg_unsubscribe(topic: bytes) -> bytes:
+    """Ends a subscription."""
+    return micromsg_command(b"unsubscribe;topic=" + quote(topic, safe="").encode())
+
+
+def _micromsg_head(number: int, destination: bytes, properties: bytes) -> bytes:
+    """The part of a message between its flags and its payload."""
+    head = struct.pack(">HB", number, len(destination)) + destination
+    return head + struct.pack(">H", len(properties)) + properties
+
+
+def _behind_length(flags: int, head: bytes, payload: bytes) -> bytes:
+    """A frame with the shortest length of its payload."""
+    if len(payload) < 256:
+        return bytes([flags]) + head + bytes([len(payload)]) + payload
+    return bytes([flags | 8]) + head + struct.pack(">I", len(payload)) + payload
 
 
 # TLS
