@@ -126,18 +126,14 @@ impl Inbox {
 
     /// Takes the messages in front, as [`Session::receive_some`] says.
     fn take_some(&mut self, max: usize, bytes: usize, has_acks: bool) -> Vec<Received> {
-        let mut held = 0_usize;
-        let before = self.messages.iter().take(max.max(1)).take_while(|one| {
-            let is_taken = held < bytes.max(1);
-            held = held.saturating_add(one.payload_bytes());
-            is_taken
-        });
-        let count = before.count();
-        let mut all = Vec::with_capacity(count);
-        for _ in 0..count {
-            if let Some(message) = self.messages.pop_front() {
-                all.push(self.taken(message, has_acks));
-            }
+        let most = max.max(1).min(self.messages.len());
+        let (mut all, mut held) = (Vec::with_capacity(most), 0_usize);
+        while all.len() < most
+            && held < bytes.max(1)
+            && let Some(message) = self.messages.pop_front()
+        {
+            held = held.saturating_add(message.payload_bytes());
+            all.push(self.taken(message, has_acks));
         }
         all
     }
