@@ -77,8 +77,6 @@ struct State {
     wakes: HashMap<u64, Arc<Notify>>,
     /// The number of waiting links that was last published.
     shown: usize,
-    /// Bytes that ended links have returned since that was told last.
-    returned: u64,
 }
 
 /// Told each time that ended links have returned much.
@@ -117,7 +115,6 @@ impl Budget {
             ledger: Ledger::new(bytes, &fairness),
             wakes: HashMap::new(),
             shown: 0,
-            returned: 0,
         };
         Self {
             inner: Arc::new(Inner {
@@ -232,9 +229,7 @@ impl Budget {
                 wake.notify_one();
             }
         }
-        state.returned = state.returned.saturating_add(state.ledger.take_returned());
-        if state.returned >= MUCH {
-            state.returned = 0;
+        if state.ledger.have_returned(MUCH) {
             RETURNED.notify_one();
         }
         // The free buffers of the pool are within the budget too.

@@ -58,7 +58,7 @@ pub(crate) struct Ledger {
     queue: Queue,
     turns: Turns,
     woken: Vec<u64>,
-    /// Bytes that ended links have returned since that was asked last.
+    /// Bytes that ended links have returned since that was told last.
     returned: u64,
     next_id: u64,
 }
@@ -207,9 +207,13 @@ impl Ledger {
         link.charge == 0 && link.waits.is_none()
     }
 
-    /// Bytes that ended links have returned since the last call.
-    pub(crate) const fn take_returned(&mut self) -> u64 {
-        std::mem::replace(&mut self.returned, 0)
+    /// Whether ended links have returned so many bytes since this was so last.
+    pub(crate) const fn have_returned(&mut self, bytes: u64) -> bool {
+        if self.returned < bytes {
+            return false;
+        }
+        self.returned = 0;
+        true
     }
 
     /// The links whose requests were granted since the last call, except by their own asking.

@@ -2,11 +2,12 @@
 //! there, so that a sender with much to write does not delay all others; the blocks of one sender
 //! stay in order.
 //!
-//! This is weighted fair queueing: each sender has a virtual time, which its blocks advance by their
-//! bytes, and the sender whose next block would end first is next. So a small block passes large
-//! ones that wait, and a large one waits until its sender's share has paid for it. The common virtual
-//! time advances by the bytes taken for each sender that waits; a sender that comes, or comes back,
-//! begins there, so it goes before those that have just had their turn.
+//! This is fair queueing by the end of the next block: each sender has a virtual time, which its
+//! blocks advance by their bytes, and the sender whose next block would end first is next. So a small
+//! block passes large ones that wait, and a large one waits until its sender's share has paid for it.
+//! The common virtual time advances by the bytes taken, divided by the number of senders that wait; a
+//! sender that comes, or comes back, begins there, so it goes before those that have just had their
+//! turn.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -98,7 +99,7 @@ impl Backlog {
     pub(crate) fn take(&mut self, most: usize) -> Vec<Waiting> {
         let (mut group, mut bytes) = (Vec::new(), 0_usize);
         loop {
-            let who_wait = self.turns.len();
+            let waiting_senders = self.turns.len();
             let Some(turn) = self.turns.first_entry() else {
                 break;
             };
@@ -119,8 +120,8 @@ impl Backlog {
                 self.wait(end, name);
             }
             let (passed, left) = (
-                (self.spent + next) / who_wait,
-                (self.spent + next) % who_wait,
+                (self.spent + next) / waiting_senders,
+                (self.spent + next) % waiting_senders,
             );
             self.virtual_time = self.virtual_time.saturating_add(passed as u64);
             self.spent = left;

@@ -331,18 +331,14 @@ impl Broker {
         Err(Error::Timeout)
     }
 
-    /// Without a spool the messages of queues end here; their publishers were not told that they are safe.
+    /// Logs how many messages of queues end with a broker that has no spool. Their publishers were not told that they are
+    /// safe.
     fn say_dropped(&self) {
-        let messages: usize = if self.hub.durable.is_some() {
-            0
-        } else {
-            let queues = self.hub.all_queues();
-            let left = queues.iter().map(|queue| {
-                let state = queue.lock();
-                state.queue.waiting() + state.queue.out()
-            });
-            left.sum()
-        };
+        if self.hub.durable.is_some() {
+            return;
+        }
+        let stats = self.hub.stats();
+        let messages = stats.waiting + stats.unacknowledged;
         if messages > 0 {
             tracing::warn!(
                 code = "micromsg.queues_dropped",

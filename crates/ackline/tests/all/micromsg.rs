@@ -50,14 +50,7 @@ pub(crate) async fn listener_with((offer, link): (Offer, Config)) -> (micromsg::
 
 /// A connector and the connection that its listener accepted, both with this offer and configuration.
 async fn pair_with((offer, link): (Offer, Config)) -> (Connection, Connection) {
-    let listening = ListenOptions {
-        offer: offer.clone(),
-        link: link.clone(),
-        ..ListenOptions::default()
-    };
-    let listener = soon(micromsg::listen("micromsg://127.0.0.1:0", listening))
-        .await
-        .unwrap();
+    let (listener, _) = listener_with((offer.clone(), link.clone())).await;
     let connecting = ConnectOptions {
         offer,
         link,

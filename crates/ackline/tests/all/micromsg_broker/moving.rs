@@ -403,7 +403,7 @@ async fn a_broker_that_is_killed_while_it_moves_a_queue_loses_none_of_its_messag
             soon(connect(16)).await.unwrap(),
             soon(connect(16)).await.unwrap(),
         );
-        // At its end nothing of the queue was handed out twice: it has no worker before.
+        // The queue has no worker until the last round is over: then nothing of it may come twice.
         if round == 0 {
             let last = publish(&publisher, "queue/left", 0..40).await;
             soon(publisher.acknowledged(last)).await.unwrap();
