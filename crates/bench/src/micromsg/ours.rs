@@ -71,7 +71,7 @@ pub(super) fn filters(time: Duration) -> Result<Counted> {
     let filter =
         Filter::read(b"level>=N3;region=Teu;host<Tweb").map_err(|kind| kind.to_string())?;
     let messages: Vec<String> = (0..64)
-        .map(|number| format!("level:N{};region:Teu;host:Tweb-{number};", number % 7))
+        .map(|number| format!("level:N{};region:Teu;host:Tweb-{number};", 3 + number % 7))
         .collect();
     let (begun, mut count, mut matches) = (Instant::now(), 0_u64, 0_u64);
     while begun.elapsed() < time {
