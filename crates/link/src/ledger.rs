@@ -45,8 +45,7 @@ pub(crate) struct Ledger {
     limits: Limits,
     /// Bytes charged to links.
     used: u64,
-    /// The part of `used` that ended links hold: it waits for the application.
-    departed: u64,
+    departed: Departed,
     /// Undecided bytes, charged to the shared part too.
     undecided: Quota,
     /// The link that uses the reserve.
@@ -58,9 +57,16 @@ pub(crate) struct Ledger {
     queue: Queue,
     turns: Turns,
     woken: Vec<u64>,
-    /// Bytes that ended links have returned since that was told last.
-    returned: u64,
     next_id: u64,
+}
+
+/// Bytes of ended links.
+#[derive(Default)]
+struct Departed {
+    /// The part of `used` that they hold: it waits for the application.
+    held: u64,
+    /// Bytes that they have returned since that was told last.
+    returned: u64,
 }
 
 /// The parts of the budget, in bytes.
@@ -145,7 +151,7 @@ impl Ledger {
                 turn: TURN.min(one_sender / TURN_PART),
             },
             used: 0,
-            departed: 0,
+            departed: Departed::default(),
             undecided: Quota::new(bytes / UNDECIDED_PART),
             holder: None,
             asking: None,
@@ -154,7 +160,6 @@ impl Ledger {
             queue: Queue::default(),
             turns: Turns::new(one_sender),
             woken: Vec::new(),
-            returned: 0,
             next_id: 0,
         }
     }
@@ -209,10 +214,10 @@ impl Ledger {
 
     /// Whether ended links have returned so many bytes since this was so last.
     pub(crate) const fn have_returned(&mut self, bytes: u64) -> bool {
-        if self.returned < bytes {
+        if self.departed.returned < bytes {
             return false;
         }
-        self.returned = 0;
+        self.departed.returned = 0;
         true
     }
 
@@ -243,7 +248,7 @@ impl Ledger {
     pub(crate) fn depart(&mut self, id: u64, held: u64) {
         let link = self.link_mut(id);
         if !std::mem::replace(&mut link.has_ended, true) {
-            self.departed = self.departed.saturating_add(self.link(id).charge);
+            self.departed.held = self.departed.held.saturating_add(self.link(id).charge);
         }
         self.settle(id, held);
     }
@@ -254,7 +259,7 @@ impl Ledger {
         let link = self.link_mut(id);
         let charge = link.charge;
         if std::mem::replace(&mut link.has_ended, false) {
-            self.departed = self.departed.saturating_sub(charge);
+            self.departed.held = self.departed.held.saturating_sub(charge);
             self.set_charge(id, charge.saturating_sub(free));
             self.admit();
         }
@@ -263,7 +268,7 @@ impl Ledger {
     /// Whether ended links hold so much that no link may read before some of it is released: not
     /// even its free part, or connections that come, bring a little and go would fill the memory.
     pub(crate) const fn is_crowded(&self) -> bool {
-        self.departed > self.limit() / DEPARTED_PART
+        self.departed.held > self.limit() / DEPARTED_PART
     }
 
     pub(crate) fn close(&mut self, id: u64) {
@@ -472,8 +477,9 @@ impl Ledger {
         let sender = Arc::clone(&link.sender);
         self.used = self.used.saturating_sub(before).saturating_add(charge);
         if has_ended {
-            self.departed = self.departed.saturating_sub(before).saturating_add(charge);
-            self.returned = self.returned.saturating_add(before.saturating_sub(charge));
+            let Departed { held, returned } = &mut self.departed;
+            *held = held.saturating_sub(before).saturating_add(charge);
+            *returned = returned.saturating_add(before.saturating_sub(charge));
         }
         if let Some(sender) = self.senders.get_mut(&sender) {
             sender.mark = self.turns.mark(sender.mark, sender.charge);
