@@ -102,8 +102,9 @@ class MicromsgServeOptions(TypedDict, total=False):
             Default: 1024.
         memory: Bytes of received messages of all connections that may be held in memory; and as
             many again of messages that wait for subscribers, each counted once. Above it the
-            slowest subscribers are ended; publishers to queues wait from its half on. Beside it
-            each connection may have `send_bytes`. At least 65536. Default: 256MiB.
+            slowest subscribers are ended; publishers to queues wait from its half on, but for those
+            to queues that have few. Beside it each connection may have `send_bytes`. At least
+            65536. Default: 256MiB.
         send_bytes: Bytes of messages that may stand ready for the transport on each connection,
             beside the message in work. At least 1. Default: 64KiB.
         name: The name that this end gives itself in the handshake. Default: not set.

@@ -16,7 +16,7 @@ pub use acks::{Acks, Finished};
 pub use cursor::{Cursor, Unfinished};
 pub use fan_out::{FanOut, Run};
 pub use handed::HandedOut;
-pub use held::{Held, LastBlock};
+pub use held::Held;
 pub use kept::Kept;
 pub use limits::{Refusal, Subscribed, SubscriptionLimits};
 pub use names::{QueueNames, consumer, queue};

@@ -374,8 +374,8 @@ impl End {
         if !connection.is_running() {
             connection.check_send(message)?;
         }
-        let view = Properties::new(properties.as_bytes());
-        let matching = self.subscriptions.matching(message.destination, &view);
+        let mut view = Properties::new(properties.as_bytes());
+        let matching = self.subscriptions.matching(message.destination, &mut view);
         let count = matching.count();
         if count > 0 {
             connection.send(message, &args.bytes("payload"))?;

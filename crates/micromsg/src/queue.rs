@@ -331,7 +331,11 @@ impl<R: Clone + Eq, T> Queue<R, T> {
         let in_turn = behind.iter().chain(before);
         for (steps, one) in in_turn.enumerate() {
             let is_wanted = one.filter.as_ref().is_none_or(|filter| {
-                let read = || Properties::new(message.properties().as_bytes());
+                let read = || {
+                    let mut read = Properties::new(message.properties().as_bytes());
+                    read.index();
+                    read
+                };
                 filter.matches(properties.get_or_insert_with(read))
             });
             if is_wanted && one.room.is_there() {

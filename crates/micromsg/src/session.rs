@@ -316,7 +316,7 @@ impl ackline_core::Connection for Session {
 
     fn receive(&mut self, now: Instant, input: &mut BytesMut) -> Result<Need, ProtocolError<Kind>> {
         self.now = now;
-        if self.inbox.len() >= MOST_WAITING {
+        if self.inbox.len() >= MOST_WAITING || self.inbox.is_full() {
             return Ok(Need::Room);
         }
         let had_end = self.over().is_some();

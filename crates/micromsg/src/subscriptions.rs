@@ -59,9 +59,17 @@ impl<T: Eq + Hash> Subscriptions<T> {
     }
 
     /// The receivers whose subscription to a topic a message matches, in the order in which they subscribed.
-    pub fn matching(&self, topic: &str, properties: &Properties<'_>) -> impl Iterator<Item = &T> {
-        let of_topic = self.topics.get(topic).into_iter().flatten();
-        of_topic.filter_map(|one| {
+    pub fn matching<'a>(
+        &'a self,
+        topic: &str,
+        properties: &'a mut Properties<'_>,
+    ) -> impl Iterator<Item = &'a T> {
+        let of_topic = self.topics.get(topic).map_or(&[][..], Vec::as_slice);
+        if of_topic.len() > 1 {
+            properties.index();
+        }
+        let properties = &*properties;
+        of_topic.iter().filter_map(move |one| {
             let filter = one.filter.as_deref();
             let is_match = filter.is_none_or(|filter| filter.matches(properties));
             is_match.then_some(&one.whose)
@@ -80,8 +88,8 @@ mod tests {
     }
 
     fn matching(all: &Subscriptions<u8>, topic: &str, properties: &str) -> Vec<u8> {
-        let properties = Properties::new(properties.as_bytes());
-        all.matching(topic, &properties).copied().collect()
+        let mut properties = Properties::new(properties.as_bytes());
+        all.matching(topic, &mut properties).copied().collect()
     }
 
     #[test]

@@ -70,7 +70,7 @@ ackline_core::options! {
             max_aside: usize = 1_024, count(0..=u64::MAX), LISTEN;
             /// Bytes of received messages of all connections that may be held in memory; and as many again of messages that
             /// wait for subscribers, each counted once. Above it the slowest subscribers are ended; publishers to queues wait
-            /// from its half on. Beside it each connection may have `send_bytes`.
+            /// from its half on, but for those to queues that have few. Beside it each connection may have `send_bytes`.
             memory: u64 = 256 << 20, bytes(Budget::LEAST..=u64::MAX), LISTEN;
             /// Bytes of messages that may stand ready for the transport on each connection, beside the message in work.
             send_bytes: usize = 64 << 10, bytes(1..=u64::MAX), LISTEN;
@@ -245,6 +245,9 @@ impl Made {
         let now = Instant::now().into_std();
         let mut session = Session::new(now, Role::Server, self.config.clone(), self.send_bytes);
         session.count_places(Arc::clone(&self.hub.held));
+        // Many publishers may wait for a queue, and all of their messages with them.
+        let part = usize::try_from(self.hub.held.limit() / 16).unwrap_or(MOST_ARRIVED);
+        session.limit_inbox(part.min(MOST_ARRIVED));
         let link = Link::of_sender(session, self.budget.clone(), &admitted.peer.sender);
         let peer = self.hub.join(link.clone(), admitted.peer.clone());
         let serving = Serving::new(Arc::clone(&self.hub), peer);
@@ -402,3 +405,5 @@ const LAST_BYTES: Duration = Duration::from_secs(1);
 const LAST_WRITES: Duration = Duration::from_secs(30);
 /// The least time for them.
 const LEAST_WRITES: Duration = Duration::from_secs(1);
+/// Bytes of a connection that wait to be taken, about.
+const MOST_ARRIVED: usize = 512 << 10;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ackline_core::TOGETHER;
 
 use super::held::{Count, block_bytes};
-use super::{Held, LastBlock, Routed};
+use super::{Held, Routed};
 use crate::Message;
 use crate::subscriptions::Subscriptions;
 
@@ -29,8 +29,6 @@ pub struct FanOut<P> {
     bytes: usize,
     /// The number of the memory that the last of them shares.
     last: Option<u32>,
-    /// The memory of the last one that counts by itself.
-    last_counted: LastBlock,
 }
 
 #[derive(Debug)]
@@ -77,7 +75,6 @@ impl<P> Default for FanOut<P> {
             size: 0,
             bytes: 0,
             last: None,
-            last_counted: LastBlock::default(),
         }
     }
 }
@@ -91,10 +88,10 @@ impl<P: Clone + Eq + Hash> FanOut<P> {
         message: &Message,
         place: impl Fn(&P) -> usize,
     ) {
-        let properties = message.properties();
+        let mut properties = message.properties();
         let at = u32::try_from(self.messages.len()).unwrap_or(u32::MAX);
         let mut is_added = false;
-        for subscriber in topics.matching(message.destination(), &properties) {
+        for subscriber in topics.matching(message.destination(), &mut properties) {
             self.push(subscriber, place(subscriber), at);
             is_added = true;
         }
@@ -105,7 +102,7 @@ impl<P: Clone + Eq + Hash> FanOut<P> {
         self.size = self.size.saturating_add(message.bytes());
         let message = if message.has_large_payload() {
             // Connections share it, and may have it longer than the chunk is there.
-            held.counted(message, false, &mut self.last_counted)
+            held.counted(message, false)
         } else {
             self.bytes = self.bytes.saturating_add(self.bytes_of(&message));
             self.last = message.parts().shared().map(|shared| shared.number);
@@ -183,7 +180,6 @@ impl<P: Clone + Eq + Hash> FanOut<P> {
             }
         }
         self.chunks.clear();
-        self.last_counted = LastBlock::default();
         delivered
     }
 }

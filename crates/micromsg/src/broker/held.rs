@@ -64,13 +64,13 @@ impl Held {
     }
 
     /// A message that has come, to be handed on in a queue.
-    pub fn queued(self: &Arc<Self>, message: &Message, last: &mut LastBlock) -> Arc<Routed> {
-        Arc::new(self.counted(Routed::of(message), true, last))
+    pub fn queued(self: &Arc<Self>, message: &Message) -> Arc<Routed> {
+        self.read_back(Routed::of(message))
     }
 
     /// A message of a queue that was read back.
     pub fn read_back(self: &Arc<Self>, message: Routed) -> Arc<Routed> {
-        Arc::new(self.counted(message, true, &mut LastBlock::default()))
+        Arc::new(self.counted(message, true))
     }
 
     /// Other memory of so many bytes has so many now.
@@ -79,31 +79,11 @@ impl Held {
         self.bytes.fetch_sub(before, Ordering::Relaxed);
     }
 
-    /// The same message, counted until the last copy of its payload is dropped. Memory that it shares with others counts
-    /// whole, and once for messages that follow each other.
-    pub(super) fn counted(
-        self: &Arc<Self>,
-        message: Routed,
-        is_queued: bool,
-        last: &mut LastBlock,
-    ) -> Routed {
-        let Some(shared) = message.parts().shared() else {
-            let counted = self.count(message.bytes(), is_queued);
-            return message.counted(Counted::Alone {
-                _until_dropped: counted,
-            });
-        };
-        let counted = match &last.0 {
-            Some((number, counted)) if *number == shared.number => Arc::clone(counted),
-            _ => {
-                let counted = Arc::new(self.count(block_bytes(shared), is_queued));
-                last.0 = Some((shared.number, Arc::clone(&counted)));
-                counted
-            }
-        };
-        message.counted(Counted::Together {
-            _until_all_are: counted,
-        })
+    /// The same message in memory of its own, counted until the last copy of its payload is dropped.
+    pub(super) fn counted(self: &Arc<Self>, message: Routed, is_queued: bool) -> Routed {
+        let message = message.unshared();
+        let count = self.count(message.bytes(), is_queued);
+        message.counted(count)
     }
 
     /// Counts so many bytes until this is dropped.
@@ -121,17 +101,6 @@ impl Held {
     }
 }
 
-/// The memory that the last messages of a batch share.
-#[derive(Debug, Default)]
-pub struct LastBlock(Option<(u32, Arc<Count>)>);
-
-/// Bytes that are counted, of one message or of several that share their memory.
-#[derive(Debug)]
-pub(super) enum Counted {
-    Alone { _until_dropped: Count },
-    Together { _until_all_are: Arc<Count> },
-}
-
 /// Bytes of messages that share their memory, as if there were as many as there may be.
 pub(super) fn block_bytes(shared: Shared) -> usize {
     let beside = TOGETHER.saturating_mul(ROUTED_BYTES);
@@ -146,7 +115,7 @@ pub(super) struct Count {
     held: Arc<Held>,
 }
 
-impl Counted {
+impl Count {
     /// Memory that is counted until its last copy is gone.
     pub(super) fn own(self, memory: Bytes) -> Bytes {
         Bytes::from_owner(Owned {
@@ -158,7 +127,7 @@ impl Counted {
 
 struct Owned {
     memory: Bytes,
-    _counted: Counted,
+    _counted: Count,
 }
 
 impl AsRef<[u8]> for Owned {
@@ -200,7 +169,7 @@ mod tests {
         drop(part);
         assert_eq!(held.bytes(), 0);
         assert!(held.has_room_for_queues());
-        let small = Arc::new(held.counted(message(vec![1; 500]), false, &mut LastBlock::default()));
+        let small = Arc::new(held.counted(message(vec![1; 500]), false));
         let second = Arc::clone(&small);
         drop(small);
         assert!(held.bytes() > 500);
@@ -222,7 +191,7 @@ mod tests {
             }
         });
         let message = |length| Routed::new("t", "", vec![1; length].into(), None).unwrap();
-        let topic = held.counted(message(9_000), false, &mut LastBlock::default());
+        let topic = held.counted(message(9_000), false);
         assert!(held.has_room_for_queues());
         let [one, two] = [
             held.read_back(message(4_000)),

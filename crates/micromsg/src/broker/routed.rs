@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ackline_core::UsageError;
 use bytes::Bytes;
 
-use super::held::Counted;
+use super::held::Count;
 use crate::Message;
 use crate::connection::COPIED_BYTES;
 use crate::frame::Head;
@@ -18,7 +18,7 @@ pub struct Routed {
     parts: Parts,
     dotnet_type: Option<Arc<str>>,
     /// Its bytes, where receivers copy the payload; else the payload has them.
-    counted: Option<Counted>,
+    counted: Option<Count>,
 }
 
 impl Routed {
@@ -61,8 +61,14 @@ impl Routed {
         }
     }
 
+    /// The same message in memory of its own.
+    pub(super) fn unshared(mut self) -> Self {
+        self.parts = self.parts.unshared();
+        self
+    }
+
     /// The same message, counted until it is dropped, with what connections share of its payload.
-    pub(super) fn counted(mut self, counted: Counted) -> Self {
+    pub(super) fn counted(mut self, counted: Count) -> Self {
         if self.has_large_payload() {
             self.parts = self.parts.moved(|memory| counted.own(memory));
         } else {

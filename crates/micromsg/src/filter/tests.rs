@@ -266,7 +266,7 @@ fn a_search_that_nearly_matches_everywhere_is_no_bomb() {
     }
     // 20,000 × 30,000 steps for each of 200 would take minutes.
     let took = begin.elapsed();
-    assert!(took.as_secs() < 10, "{took:?}");
+    assert!(took.as_secs() < 40, "{took:?}");
 }
 
 #[test]

@@ -53,6 +53,8 @@ pub(super) struct Inbox {
     arrivals: VecDeque<(u64, Arrival)>,
     extensions: VecDeque<(Arc<str>, Bytes)>,
     bytes: usize,
+    /// With so many bytes nothing more is received.
+    most: usize,
     /// Messages that were taken.
     taken: u64,
     /// Sequence numbers of messages that were taken and not acknowledged.
@@ -71,6 +73,7 @@ impl Inbox {
             arrivals: VecDeque::new(),
             extensions: VecDeque::new(),
             bytes: 0,
+            most: usize::MAX,
             taken: 0,
             unacknowledged: VecDeque::new(),
             processed: 0,
@@ -103,6 +106,14 @@ impl Inbox {
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 
+    /// Drops everything that was not taken.
+    fn clear(&mut self) {
+        self.messages = VecDeque::new();
+        self.arrivals = VecDeque::new();
+        self.extensions = VecDeque::new();
+        self.bytes = 0;
+    }
+
     pub(super) fn len(&self) -> usize {
         let messages = self.messages.len().saturating_add(self.arrivals.len());
         messages.saturating_add(self.extensions.len())
@@ -110,6 +121,10 @@ impl Inbox {
 
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    pub(super) const fn is_full(&self) -> bool {
+        self.bytes >= self.most
     }
 
     pub(super) fn has_message(&self) -> bool {
@@ -132,7 +147,7 @@ impl Inbox {
             && held < bytes.max(1)
             && let Some(message) = self.messages.pop_front()
         {
-            held = held.saturating_add(message.payload_bytes());
+            held = held.saturating_add(message.held_bytes());
             all.push(self.taken(message, has_acks));
         }
         all
@@ -195,7 +210,18 @@ impl Session {
         }
     }
 
-    /// Takes the messages that are there, at least one, up to `max`, and none behind one with which they have `bytes`; none
+    /// Receives nothing more while so many bytes wait to be taken.
+    pub const fn limit_inbox(&mut self, bytes: usize) {
+        self.inbox.most = bytes;
+    }
+
+    /// Drops what has come and was not taken: nobody takes anything more.
+    pub fn drop_arrived(&mut self) {
+        self.inbox.clear();
+    }
+
+    /// Takes the messages that are there, at least one, up to `max`, and none behind one with which they have `bytes` of texts
+    /// and payloads; none
     /// once the peer has ended the connection in order.
     ///
     /// # Errors

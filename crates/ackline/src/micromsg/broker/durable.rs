@@ -94,6 +94,12 @@ impl Stored {
         self.written.0
     }
 
+    /// Bytes of its blocks that are not durable.
+    pub(super) fn pending_bytes(&self) -> usize {
+        let bytes = self.pending.values().map(|one| one.bytes).sum::<u64>();
+        usize::try_from(bytes).unwrap_or(usize::MAX)
+    }
+
     /// Whether all of its blocks are durable.
     pub(super) fn is_settled(&self) -> bool {
         self.pending.is_empty()
@@ -398,7 +404,7 @@ fn wanted(hub: &Hub, queue: &QueueCell) -> Option<(u64, usize)> {
         && state.queue.receivers().len() > 0
         && !hub.is_closing();
     let room = most.saturating_sub(state.queue.waiting_bytes());
-    let has_room = room > most / 2 && hub.held.has_room_for_queues();
+    let has_room = room > most / 2 && hub.has_memory_for(state.queue.bytes());
     (is_wanted && has_room).then_some((stored.cursor.read_to(), room))
 }
 
@@ -493,7 +499,7 @@ impl Settle for QueueSettle {
             finished.add(publisher, messages.iter().map(|(_, position)| *position));
             let is_wanted = waiting.receivers().len() > 0
                 && waiting.waiting_bytes() <= hub.limits.subscriber_bytes
-                && hub.held.has_room_for_queues();
+                && hub.has_memory_for(waiting.bytes());
             if !stored.cursor.settled((first, end), is_wanted) {
                 continue;
             }

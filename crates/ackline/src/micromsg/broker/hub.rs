@@ -29,6 +29,9 @@ pub(super) struct Hub {
     /// Empty batches of messages to topics, to be used again.
     fan_outs: Mutex<Vec<FanOut<Peer>>>,
     queues: Mutex<HashMap<String, Arc<QueueCell>>>,
+    /// Their number.
+    queue_count: AtomicU64,
+    pub(super) blocked: Blocked,
     /// Held by the one that makes a queue.
     making: tokio::sync::Mutex<()>,
     pub(super) durable: Option<Durable>,
@@ -44,6 +47,40 @@ pub(super) struct Limits {
     pub(super) subscriber_bytes: usize,
     pub(super) queues: usize,
     pub(super) aside: usize,
+}
+
+/// The publishers that wait for a queue, and the bytes of their messages that wait with them.
+#[derive(Debug, Default)]
+pub(super) struct Blocked {
+    count: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Blocked {
+    /// A publisher that waited with so many bytes, or did not wait, has so many now. Returns the bytes of all where they are
+    /// above `most`, and those of this one are no fewer than the others' on average.
+    pub(super) fn are_too_many(
+        &self,
+        before: Option<u64>,
+        now: Option<u64>,
+        most: u64,
+    ) -> Option<u64> {
+        match (before, now) {
+            (None, Some(_)) => {
+                self.count.fetch_add(1, Ordering::Relaxed);
+            }
+            (Some(_), None) => {
+                self.count.fetch_sub(1, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+        let own = now.unwrap_or(0);
+        self.bytes.fetch_add(own, Ordering::Relaxed);
+        let before = before.unwrap_or(0);
+        let all = self.bytes.fetch_sub(before, Ordering::Relaxed) - before;
+        let count = self.count.load(Ordering::Relaxed);
+        (all > most && own > 0 && own.saturating_mul(count) >= all).then_some(all)
+    }
 }
 
 /// The connections, and their subscriptions to topics.
@@ -98,6 +135,8 @@ impl Hub {
             routes: RwLock::default(),
             fan_outs: Mutex::default(),
             queues: Mutex::default(),
+            queue_count: AtomicU64::new(0),
+            blocked: Blocked::default(),
             making: tokio::sync::Mutex::default(),
             durable,
             counts: Counts::default(),
@@ -198,7 +237,10 @@ impl Hub {
     }
 
     pub(super) fn add_queue(&self, cell: &Arc<QueueCell>) {
-        locked(&self.queues).insert(cell.name.to_string(), Arc::clone(cell));
+        let mut queues = locked(&self.queues);
+        queues.insert(cell.name.to_string(), Arc::clone(cell));
+        self.queue_count
+            .store(queues.len() as u64, Ordering::Relaxed);
     }
 
     /// Removes a queue in memory that nobody uses.
@@ -206,6 +248,8 @@ impl Hub {
         let mut queues = locked(&self.queues);
         if cell.remove_if_idle() {
             queues.remove(&*cell.name);
+            self.queue_count
+                .store(queues.len() as u64, Ordering::Relaxed);
         }
     }
 
@@ -259,7 +303,20 @@ impl Hub {
     pub(super) fn has_room(&self, queue: &QueueCell) -> bool {
         let durable = self.durable.as_ref();
         let is_tight = durable.is_some_and(|durable| durable.kept.is_tight());
-        !is_tight && self.held.has_room_for_queues() && queue.has_room(self)
+        !is_tight && queue.has_room(self)
+    }
+
+    /// Whether there is memory for messages of a queue that has so many bytes of it. While queues have half of the memory,
+    /// each has a share of a further eighth, so that the others cannot stop it.
+    pub(super) fn has_memory_for(&self, queue_bytes: usize) -> bool {
+        self.held.has_room_for_queues() || queue_bytes <= self.share()
+    }
+
+    /// Bytes that each queue may have in any case.
+    pub(super) fn share(&self) -> usize {
+        let count = self.queue_count.load(Ordering::Relaxed).max(1);
+        let share = self.held.limit() / 8 / count;
+        usize::try_from(share).unwrap_or(usize::MAX)
     }
 
     /// Wakes the task that reads the spool and writes the marks.
@@ -302,5 +359,32 @@ impl Hub {
             unacknowledged: out,
             held_bytes: self.held.bytes(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_of_too_many_blocked_publishers_goes() {
+        let blocked = Blocked::default();
+        assert_eq!(blocked.are_too_many(None, Some(40), 100), None);
+        assert_eq!(blocked.are_too_many(None, Some(60), 100), None);
+        assert_eq!(
+            blocked.are_too_many(None, Some(10), 100),
+            None,
+            "it has few"
+        );
+        assert_eq!(blocked.are_too_many(Some(60), Some(61), 100), Some(111));
+        assert_eq!(blocked.are_too_many(Some(61), None, 100), None);
+        assert_eq!(blocked.are_too_many(Some(40), Some(91), 100), Some(101));
+        assert_eq!(blocked.are_too_many(Some(91), None, 100), None);
+        assert_eq!(
+            blocked.are_too_many(Some(10), None, 0),
+            None,
+            "none is left"
+        );
+        assert_eq!(blocked.bytes.load(Ordering::Relaxed), 0);
     }
 }

@@ -115,7 +115,7 @@ impl QueueCell {
     ) {
         let mut state = self.lock();
         let QueueState { queue, stored, .. } = &mut *state;
-        let was_full = queue.bytes() > hub.limits.subscriber_bytes;
+        let before = queue.bytes();
         for at in positions {
             if let Some(Some(origin)) = queue.ack(receiver, *at) {
                 finished.add(origin.publisher, [origin.position]);
@@ -124,13 +124,14 @@ impl QueueCell {
         if let Some(stored) = stored.as_mut().filter(|_| !positions.is_empty()) {
             stored.is_dirty = true;
         }
-        let is_full = queue.bytes() > hub.limits.subscriber_bytes;
+        let is_freed = [hub.limits.subscriber_bytes, hub.share()]
+            .map(|most| before > most && queue.bytes() <= most);
         let is_wanting = stored
             .as_ref()
             .is_some_and(|stored| stored.cursor.is_behind());
         self.hand_out(hub, &mut state);
         drop(state);
-        if was_full && !is_full {
+        if is_freed.contains(&true) {
             hub.freed.notify_waiters();
         }
         if is_wanting || !positions.is_empty() {
@@ -187,7 +188,10 @@ impl QueueCell {
     /// Whether publishers to it may go on. With a spool its further messages are on the disk alone.
     pub(super) fn has_room(&self, hub: &Hub) -> bool {
         let state = self.lock();
-        state.stored.is_some() || state.queue.bytes() <= hub.limits.subscriber_bytes
+        let pending = state.stored.as_ref().map(Stored::pending_bytes);
+        let bytes = state.queue.bytes();
+        let is_full = pending.is_none() && bytes > hub.limits.subscriber_bytes;
+        !is_full && hub.has_memory_for(bytes.saturating_add(pending.unwrap_or(0)))
     }
 
     /// Marks a queue in memory as removed, if it has no messages and no receivers. Returns whether it is.

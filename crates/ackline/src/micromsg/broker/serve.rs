@@ -6,12 +6,15 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
+use ackline_core::Connection as _;
 use ackline_micromsg::Error;
-use ackline_micromsg::broker::{self, Finished, LastBlock, Refusal, Routed};
+use ackline_micromsg::broker::{self, Finished, Refusal, Routed};
 use ackline_micromsg::session::{Arrival, Received, Session, Wait};
 use ackline_micromsg::{Filter, Subscribe};
 use tokio::sync::futures::Notified;
+use tokio::time::Sleep;
 
 use super::hub::Hub;
 use super::peer::Peer;
@@ -30,6 +33,8 @@ pub(super) struct Serving {
     has_all_commands: bool,
     /// Its messages wait for room in this queue.
     waits_for: Option<Arc<QueueCell>>,
+    /// The bytes of those that wait behind them, while they do.
+    blocked: Option<u64>,
 }
 
 struct Subscribed {
@@ -62,6 +67,7 @@ impl Serving {
             acknowledged: 0,
             has_all_commands: false,
             waits_for: None,
+            blocked: None,
         }
     }
 
@@ -73,7 +79,9 @@ impl Serving {
             freed.as_mut().enable();
             // After this look, a change is not missed.
             self.waits_for.take_if(|queue| hub.has_room(queue));
-            match poll_fn(|context| self.poll_step(context, freed.as_mut())).await {
+            self.note_blocked();
+            let mut again = pin!(tokio::time::sleep(LOOK_AGAIN));
+            match poll_fn(|context| self.poll_step(context, freed.as_mut(), again.as_mut())).await {
                 Step::Command(Arrival::Subscribe(wanted)) => self.subscribe(wanted).await,
                 Step::Command(Arrival::Unsubscribe(topic)) => self.unsubscribe(&topic),
                 Step::Command(Arrival::Command(_)) | Step::Ignored => {
@@ -90,10 +98,37 @@ impl Serving {
         }
     }
 
+    /// Notes whether its messages wait for a queue, and how many bytes wait with them. Publishers that wait may have half of
+    /// the memory for what comes in: the others need it.
+    fn note_blocked(&mut self) {
+        let held = || {
+            self.peer
+                .link
+                .call(|session, _| session.held_bytes() as u64)
+        };
+        let now = self.waits_for.as_ref().map(|_| held());
+        if now.is_none() && self.blocked.is_none() {
+            return;
+        }
+        let before = std::mem::replace(&mut self.blocked, now);
+        let most = self.hub.held.limit() / 2;
+        let Some(all) = self.hub.blocked.are_too_many(before, now, most) else {
+            return;
+        };
+        let queue = self.waits_for.as_ref().map_or("", |queue| &*queue.name);
+        let text = format!(
+            "the queue {queue:?} is full, and {all} bytes of messages wait for queues at the broker's connections, where \
+             there may be {most} (memory): its receivers must acknowledge, or take more"
+        );
+        self.hub
+            .refuse(&self.peer, &Refusal::new("micromsg.queue_full", text));
+    }
+
     fn poll_step(
         &mut self,
         context: &mut Context<'_>,
         freed: Pin<&mut Notified<'_>>,
+        again: Pin<&mut Sleep>,
     ) -> Poll<Step> {
         if !self.has_all_commands {
             // A command takes effect in its place among the messages.
@@ -123,7 +158,7 @@ impl Serving {
             return Poll::Ready(Step::Ignored);
         }
         if self.waits_for.is_some() {
-            if freed.poll(context).is_ready() {
+            if freed.poll(context).is_ready() || again.poll(context).is_ready() {
                 return Poll::Ready(Step::Freed);
             }
             // Its end alone is waited for: messages that were not read are not acknowledged.
@@ -182,7 +217,7 @@ impl Serving {
         let mut queued: Vec<ToQueue> = Vec::new();
         let mut finished = Vec::with_capacity(messages.len());
         let mut fan_out = hub.fan_out();
-        let (routes, mut last) = (hub.routes(), LastBlock::default());
+        let routes = hub.routes();
         for Received { position, message } in messages {
             let name = message.destination();
             let is_queue = hub.names.has(name);
@@ -191,7 +226,7 @@ impl Serving {
                 fan_out.add(&routes.topics, &hub.held, message, |peer| peer.slot);
                 continue;
             }
-            let routed = (hub.held.queued(message, &mut last), *position);
+            let routed = (hub.held.queued(message), *position);
             match queued.last_mut() {
                 Some((last, all)) if last == name => all.push(routed),
                 _ => queued.push((name.to_owned(), vec![routed])),
@@ -363,11 +398,17 @@ impl Drop for Serving {
             queue.leave(&self.hub, &self.peer);
             self.hub.forget_queue(&queue);
         }
+        self.waits_for = None;
+        self.note_blocked();
+        // Queues know it as the publisher of messages: what it has left behind is not kept as long as these.
+        self.peer.link.call(|session, _| session.drop_arrived());
         self.hub.leave(&self.peer);
     }
 }
 
 /// Messages that are taken at once.
 const MOST_MESSAGES: usize = 1_000;
-/// Bytes of their payloads, about.
+/// Their bytes, about.
 const MOST_BYTES: usize = 256 << 10;
+/// Time between two looks at a publisher that waits.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);

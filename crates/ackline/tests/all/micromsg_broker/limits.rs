@@ -189,3 +189,99 @@ async fn closing_ends_with_the_deadline_and_says_so() {
     let closed = soon(broker.close(Some(MOMENT))).await;
     assert!(matches!(closed, Err(Error::Timeout)), "{closed:?}");
 }
+
+/// A client that has no acknowledgements, and so no window.
+async fn unacknowledged(broker: &Broker) -> Connection {
+    let offer = Offer {
+        optional_extensions: Some("pub-sub".to_owned()),
+        ..Offer::default()
+    };
+    let options = ConnectOptions {
+        offer,
+        ..options(1, AckPolicy::Manual)
+    };
+    soon(micromsg::connect(broker.url(), options))
+        .await
+        .unwrap()
+}
+
+/// Sends messages of 10 kB to a queue until the broker takes no more.
+async fn fill(publisher: &Connection, queue: &str) {
+    let message = large(queue, 0, 10_000);
+    // It may be ended for it.
+    while let Ok(Ok(_)) = timeout(MOMENT, publisher.send(&message)).await {}
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn full_queues_do_not_stop_others() {
+    let broker = broker(BrokerOptions {
+        memory: 4 << 20,
+        ..BrokerOptions::default()
+    })
+    .await;
+    let mut full = Vec::new();
+    for queue in ["queue/one", "queue/two", "queue/three"] {
+        let publisher = unacknowledged(&broker).await;
+        fill(&publisher, queue).await;
+        full.push(publisher);
+    }
+    let held = broker.stats().held_bytes;
+    assert!((2 << 20..3 << 20).contains(&held), "{held}");
+    let publisher = client(&broker, 10).await;
+    let worker = worker(&broker, "queue/good", 10).await;
+    for number in 0..100 {
+        let last = publish(&publisher, "queue/good", number..number + 1).await;
+        assert_eq!(work(&worker).await, number);
+        soon(publisher.acknowledged(last)).await.unwrap();
+    }
+    // Beyond its share it waits too, and goes on when its worker has acknowledged some.
+    let numbers = 100..200;
+    let sending = {
+        let numbers = numbers.clone();
+        async move {
+            for number in numbers {
+                let message = large("queue/good", number, 10_000);
+                soon(publisher.send(&message)).await.unwrap();
+            }
+            publisher
+        }
+    };
+    let working = async {
+        for number in numbers {
+            assert_eq!(work(&worker).await, number);
+        }
+    };
+    let _ = tokio::join!(sending, working);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn publishers_to_a_full_queue_take_half_of_the_memory_and_those_that_leave_nothing() {
+    let broker = broker(BrokerOptions {
+        memory: 4 << 20,
+        max_subscriber_bytes: 64 << 10,
+        ..BrokerOptions::default()
+    })
+    .await;
+    let filler = unacknowledged(&broker).await;
+    fill(&filler, "queue/full").await;
+    for _ in 0..30 {
+        let one = unacknowledged(&broker).await;
+        fill(&one, "queue/full").await;
+        one.abort();
+    }
+    let mut line = None;
+    until("one of them is ended", || {
+        line = broker.next_refusal().or_else(|| line.take());
+        line.is_some()
+    })
+    .await;
+    let line = line.unwrap();
+    assert!(line.contains(r#""code":"micromsg.queue_full""#), "{line}");
+    let subscriber = subscriber(&broker, "prices", None).await;
+    let publisher = client(&broker, 10).await;
+    for number in 0..20 {
+        let message = large("prices", number, 40_000);
+        soon(publisher.send(&message)).await.unwrap();
+        assert_eq!(next(&subscriber).await, number);
+    }
+}

@@ -28,8 +28,13 @@ impl Broker {
 
     /// Publishes a message; whether it goes to the receiver.
     async fn publish(&self, topic: &str, properties: &str, payload: &'static str) -> bool {
-        let read = Properties::new(properties.as_bytes());
-        if self.subscriptions.matching(topic, &read).next().is_none() {
+        let mut read = Properties::new(properties.as_bytes());
+        if self
+            .subscriptions
+            .matching(topic, &mut read)
+            .next()
+            .is_none()
+        {
             return false;
         }
         let message = Outbound {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ackline_micromsg::broker::{FanOut, Held, LastBlock, Routed, Run};
+use ackline_micromsg::broker::{FanOut, Held, Routed, Run};
 use ackline_micromsg::subscriptions::Subscriptions;
 
 use super::*;
@@ -23,7 +23,6 @@ fn wait(extensions: &str, reads: usize, of: usize, read: impl Fn(usize) -> Vec<u
         let mut count = 0;
         for number in 0..reads {
             let mut input = BytesMut::from(&read(number)[..]);
-            let mut last = LastBlock::default();
             while !input.is_empty() {
                 end.receive(Instant::now(), &mut input).unwrap();
                 while let Some(event) = end.poll_event() {
@@ -32,7 +31,7 @@ fn wait(extensions: &str, reads: usize, of: usize, read: impl Fn(usize) -> Vec<u
                     };
                     count += 1;
                     match count % (2 * of) {
-                        0 => waiting.0.push(held.queued(&message, &mut last)),
+                        0 => waiting.0.push(held.queued(&message)),
                         half if half == of => fan_out.add(&topics, &held, &message, |_| 0),
                         _ => {}
                     }
