@@ -28,16 +28,21 @@ pub(super) struct Hub {
     routes: RwLock<Routes>,
     /// Empty batches of messages to topics, to be used again.
     fan_outs: Mutex<Vec<FanOut<Peer>>>,
-    queues: Mutex<HashMap<String, Arc<QueueCell>>>,
-    /// Their number.
-    queue_count: AtomicU64,
+    queues: Queues,
     pub(super) blocked: Blocked,
-    /// Held by the one that makes a queue.
-    making: tokio::sync::Mutex<()>,
     pub(super) durable: Option<Durable>,
     pub(super) counts: Counts,
     pub(super) report: Report,
     is_closing: AtomicBool,
+}
+
+/// The queues by name.
+#[derive(Default)]
+struct Queues {
+    by_name: Mutex<HashMap<String, Arc<QueueCell>>>,
+    count: AtomicU64,
+    /// Held by the one that makes a queue.
+    making: tokio::sync::Mutex<()>,
 }
 
 /// The limits of a broker, as its options say.
@@ -134,10 +139,8 @@ impl Hub {
             freed,
             routes: RwLock::default(),
             fan_outs: Mutex::default(),
-            queues: Mutex::default(),
-            queue_count: AtomicU64::new(0),
+            queues: Queues::default(),
             blocked: Blocked::default(),
-            making: tokio::sync::Mutex::default(),
             durable,
             counts: Counts::default(),
             report: Report::default(),
@@ -205,12 +208,12 @@ impl Hub {
 
     /// The queue of this name, if there is one.
     fn known_queue(&self, name: &str) -> Option<Arc<QueueCell>> {
-        locked(&self.queues).get(name).cloned()
+        locked(&self.queues.by_name).get(name).cloned()
     }
 
     /// The queues now.
     pub(super) fn all_queues(&self) -> Vec<Arc<QueueCell>> {
-        locked(&self.queues).values().cloned().collect()
+        locked(&self.queues.by_name).values().cloned().collect()
     }
 
     /// The queue of this name, which is made if need be.
@@ -218,11 +221,11 @@ impl Hub {
         if let Some(cell) = self.known_queue(name) {
             return Ok(cell);
         }
-        let _making = self.making.lock().await;
+        let _making = self.queues.making.lock().await;
         if let Some(cell) = self.known_queue(name) {
             return Ok(cell);
         }
-        let (limit, count) = (self.limits.queues, locked(&self.queues).len());
+        let (limit, count) = (self.limits.queues, locked(&self.queues.by_name).len());
         if count >= limit {
             let text = format!("there are {count} queues, as many as there may be (max_queues)");
             return Err(Refusal::new("micromsg.too_many_queues", text));
@@ -237,18 +240,20 @@ impl Hub {
     }
 
     pub(super) fn add_queue(&self, cell: &Arc<QueueCell>) {
-        let mut queues = locked(&self.queues);
+        let mut queues = locked(&self.queues.by_name);
         queues.insert(cell.name.to_string(), Arc::clone(cell));
-        self.queue_count
+        self.queues
+            .count
             .store(queues.len() as u64, Ordering::Relaxed);
     }
 
     /// Removes a queue in memory that nobody uses.
     pub(super) fn forget_queue(&self, cell: &QueueCell) {
-        let mut queues = locked(&self.queues);
+        let mut queues = locked(&self.queues.by_name);
         if cell.remove_if_idle() {
             queues.remove(&*cell.name);
-            self.queue_count
+            self.queues
+                .count
                 .store(queues.len() as u64, Ordering::Relaxed);
         }
     }
@@ -314,7 +319,7 @@ impl Hub {
 
     /// Bytes that each queue may have in any case.
     pub(super) fn share(&self) -> usize {
-        let count = self.queue_count.load(Ordering::Relaxed).max(1);
+        let count = self.queues.count.load(Ordering::Relaxed).max(1);
         let share = self.held.limit() / 8 / count;
         usize::try_from(share).unwrap_or(usize::MAX)
     }
