@@ -21,8 +21,9 @@ MEMORY = 64 * MIB
 SECONDS = 4.0
 """Time of an attack."""
 
-WITHIN = 0.1
-"""Seconds within which the p99 of a good pair may be in any case."""
+WITHIN = 0.25
+"""Seconds within which the p99 of a good pair may be in any case: on two busy cores a pair that
+nobody attacks may need as much."""
 
 ALONE = 1.0
 """Seconds that the good pairs have before the attack."""
