@@ -68,6 +68,15 @@ async fn client(broker: &Broker, window: u64) -> Connection {
     .unwrap()
 }
 
+/// The same with these optional extensions.
+async fn client_with(broker: &Broker, extensions: &str, window: u64) -> Connection {
+    let mut options = options(window, AckPolicy::Manual);
+    options.offer.optional_extensions = Some(extensions.to_owned());
+    soon(micromsg::connect(broker.url(), options))
+        .await
+        .unwrap()
+}
+
 async fn client_auto(broker: &Broker) -> Connection {
     soon(micromsg::connect(
         broker.url(),
@@ -369,18 +378,7 @@ async fn the_slowest_subscriber_is_ended_when_all_messages_together_are_too_many
         ..BrokerOptions::default()
     })
     .await;
-    let slower = soon(micromsg::connect(
-        broker.url(),
-        options(1, AckPolicy::Manual),
-    ))
-    .await
-    .unwrap();
-    let faster = soon(micromsg::connect(
-        broker.url(),
-        options(1, AckPolicy::Manual),
-    ))
-    .await
-    .unwrap();
+    let [slower, faster] = [client(&broker, 1).await, client(&broker, 1).await];
     for (one, topic) in [(&slower, "a"), (&faster, "b")] {
         one.subscribe(topic, None).await.unwrap();
         settle(one).await;

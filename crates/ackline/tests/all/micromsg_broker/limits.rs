@@ -192,17 +192,7 @@ async fn closing_ends_with_the_deadline_and_says_so() {
 
 /// A client that has no acknowledgements, and so no window.
 async fn unacknowledged(broker: &Broker) -> Connection {
-    let offer = Offer {
-        optional_extensions: Some("pub-sub".to_owned()),
-        ..Offer::default()
-    };
-    let options = ConnectOptions {
-        offer,
-        ..options(1, AckPolicy::Manual)
-    };
-    soon(micromsg::connect(broker.url(), options))
-        .await
-        .unwrap()
+    client_with(broker, "pub-sub", 1).await
 }
 
 /// Sends messages of 10 kB to a queue until the broker takes no more.

@@ -202,26 +202,14 @@ async fn a_large_queue_that_nobody_works_on_stays_until_somebody_does() {
 async fn a_queue_whose_copies_would_be_large_stays() {
     let dir = tempfile::tempdir().unwrap();
     let broker = Arc::new(broker(small_spool(dir.path())).await);
-    let typed = Offer {
-        optional_extensions: Some("batch-ack;pub-sub;dotnet".to_owned()),
-        ..Offer::default()
-    };
-    let typed = ConnectOptions {
-        offer: typed,
-        ..options(1_000, AckPolicy::Manual)
-    };
-    let publisher = soon(micromsg::connect(broker.url(), typed)).await.unwrap();
+    let publisher = client_with(&broker, "batch-ack;pub-sub;dotnet", 1_000).await;
     // Small messages, each of another type than the last, and so in a block of its own.
-    let last = async {
-        let mut last = 0;
-        for number in 0..3_000 {
-            let mut message = Message::new("queue/left", "");
-            message.dotnet_type = Some(if number % 2 == 0 { "A" } else { "B" }.to_owned());
-            last = soon(publisher.send(&message)).await.unwrap();
-        }
-        last
-    };
-    let last = last.await;
+    let mut last = 0;
+    for number in 0..3_000 {
+        let mut message = Message::new("queue/left", "");
+        message.dotnet_type = Some(if number % 2 == 0 { "A" } else { "B" }.to_owned());
+        last = soon(publisher.send(&message)).await.unwrap();
+    }
     soon(publisher.acknowledged(last)).await.unwrap();
     let busy = beside(&broker, 0..3_000);
     until_kept(dir.path(), 11 << 20).await;
