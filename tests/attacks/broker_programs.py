@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 import programs
 import wire
-from programs import Attack, address, micromsg_peer
-from wire import MIB, connected
+from programs import Attack, begin_and_rest, micromsg_peer
+from wire import MIB
 
 PROGRAMS: dict[str, Callable[[Attack], object]] = {
     name: programs.PROGRAMS[name][1] for name in ("micromsg_small_fragments", "micromsg_repeats")
@@ -54,7 +54,7 @@ def _stalled(it: Attack, topics: Sequence[bytes], extensions: bytes) -> None:
     while it.goes_on:
         for number, topic in enumerate(topics):
             peer = micromsg_peer(it, number, extensions)
-            # What the kernel holds for it is not the broker's.
+            # A small buffer in the kernel: more of the messages wait in the broker.
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
             peer.sendall(wire.micromsg_subscribe(topic))
             peers.append(peer)
@@ -186,18 +186,7 @@ def churn(it: Attack) -> None:
 @program
 def half_handshakes(it: Attack) -> int:
     """Thousands of connections that begin a handshake and send no more."""
-    peers = []
-    for number in range(4_000):
-        if not it.goes_on:
-            break
-        try:
-            peer = connected(it.port, address(number % 8))
-            peer.send(b"\1")
-            peers.append(peer)
-        except OSError:
-            time.sleep(0.05)
-    it.rest()
-    return len(peers)
+    return begin_and_rest(it, 4_000, 8, b"\1")
 
 
 @program

@@ -331,12 +331,15 @@ def is_served(figures: Figures, within: float) -> bool:
     return figures.beside <= max(3 * figures.alone, 3 * figures.elsewhere, within)
 
 
+SECONDS = 4.0
+"""Time of an attack whose figures are checked."""
+
+
 def measured(
     directory: Path,
     options: tuple[str, ...],
     memory: int,
     attacks: list[tuple[str, str, int]],
-    seconds: float,
     within: float,
 ) -> Figures:
     """The figures of an attack on a new receiver, whose end is in order.
@@ -347,7 +350,7 @@ def measured(
     """
     for name in ("first", "again"):
         with Receiver(directory / name, *options) as receiver:
-            figures = run(receiver, memory, attacks, seconds)
+            figures = run(receiver, memory, attacks, SECONDS)
             assert receiver.stop() == os.EX_OK
         if is_served(figures, within):
             break

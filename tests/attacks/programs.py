@@ -222,36 +222,32 @@ def one_address_fills_the_spool(it: Attack) -> None:
         it.flood(peer, iter([window] * 100))
 
 
-@attack("lumberjack")
-def slow_starts(it: Attack) -> None:
-    """Many connections of one address that send one byte and no more."""
+def begin_and_rest(it: Attack, count: int, addresses: int, beginning: bytes) -> int:
+    """Opens connections that send a beginning and no more; returns how many."""
     peers = []
-    for _ in range(800):
+    for number in range(count):
         if not it.goes_on:
             break
         try:
-            peer = connected(it.port)
-            peer.send(b"2")
+            peer = connected(it.port, address(number % addresses))
+            peer.send(beginning)
             peers.append(peer)
         except OSError:
             time.sleep(0.05)
     it.rest()
+    return len(peers)
+
+
+@attack("lumberjack")
+def slow_starts(it: Attack) -> None:
+    """Many connections of one address that send one byte and no more."""
+    begin_and_rest(it, 800, 1, b"2")
 
 
 @attack("lumberjack")
 def idle_connections(it: Attack) -> None:
     """Thousands of connections of eight addresses that begin a window and send no more."""
-    peers = []
-    for number in range(4_000):
-        if not it.goes_on:
-            break
-        try:
-            peer = connected(it.port, address(number % 8))
-            peer.send(wire.w2(10))
-            peers.append(peer)
-        except OSError:
-            time.sleep(0.05)
-    it.rest()
+    begin_and_rest(it, 4_000, 8, wire.w2(10))
 
 
 @attack("lumberjack+tls")

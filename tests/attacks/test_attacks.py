@@ -8,8 +8,6 @@ import pytest
 from programs import PROGRAMS, WITHIN
 from storm import MEMORY, drawn, within
 
-SECONDS = 4.0
-
 OPTIONS: dict[str, tuple[str, ...]] = {
     "one_address_fills_the_spool": ("--budget", "64MiB"),
 }
@@ -26,7 +24,7 @@ def test_an_attack_costs_its_budget_and_nothing_more(name: str, tmp_path: Path) 
     scheme, program = PROGRAMS[name]
     options = ("--memory", str(MEMORY), *OPTIONS.get(name, ()))
     limit = WITHIN.get(name, 0.05)
-    figures = harness.measured(tmp_path, options, MEMORY, [(name, scheme, 1)], SECONDS, limit)
+    figures = harness.measured(tmp_path, options, MEMORY, [(name, scheme, 1)], limit)
     FIGURES.mkdir(parents=True, exist_ok=True)
     row = [name.replace("_", " "), (program.__doc__ or "").rstrip("."), *figures.row()]
     (FIGURES / f"{name}.json").write_text(json.dumps(row))
@@ -40,7 +38,7 @@ def test_attacks_together_cost_their_budget_and_nothing_more(seed: int, tmp_path
     """The first rounds of `make attack`, which goes on with other seeds."""
     attacks = drawn(seed)
     options = ("--memory", str(MEMORY))
-    figures = harness.measured(tmp_path, options, MEMORY, attacks, SECONDS, within(attacks))
+    figures = harness.measured(tmp_path, options, MEMORY, attacks, within(attacks))
     harness.check(figures, within=within(attacks))
 
 
