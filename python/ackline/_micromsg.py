@@ -12,6 +12,7 @@ from ackline._micromsg_core import MicroMsgFilter as Filter
 from ackline._micromsg_core import MicroMsgMessage as Message
 from ackline._micromsg_core import micromsg_read_properties as read_properties
 from ackline._micromsg_core import micromsg_write_properties as write_properties
+from ackline._micromsg_terms import JSON, Codec, Extension, Extensions, Proposal, written
 from ackline._payloads import Buffer
 from ackline.exceptions import LinkClosed, LinkLost, UsageError
 
@@ -21,12 +22,15 @@ __all__ = [
     "MOST_MESSAGES",
     "PATIENCE",
     "Arrival",
+    "Codec",
     "Command",
     "ConnectionBase",
+    "Extension",
     "Filter",
     "Message",
     "Outgoing",
     "Properties",
+    "Proposal",
     "Sendable",
     "Subscribe",
     "Unsubscribe",
@@ -234,6 +238,11 @@ class ConnectionBase:
         self._core = core
         self._is_over = False
         """Whether this end has ended it."""
+        self.codecs: dict[str, Codec] = {"json": JSON}
+        """The formats of payloads by the extensions that stand for them, for `encode` and `decode`.
+
+        Add those of ``protobuf``, ``xml`` and of your own.
+        """
 
     @property
     def identity(self) -> str:
@@ -262,6 +271,57 @@ class ConnectionBase:
         It is 0 if there are no acknowledgements, and before the end of the handshake.
         """
         return self._core.window
+
+    def answer(self, required: Extensions = "", optional: Extensions = "") -> None:
+        """Answers what the peer proposes, with ``negotiation="manual"``.
+
+        A listener's end requires and suggests extensions. A connector's end decides on those that
+        are used, which have the numbers of their order. `fail` refuses the peer in place of it.
+
+        Args:
+            required: What is required, or decided on: a list as text, such as
+                ``json;batch-ack:max-count=50``, or an iterable of such texts or `Extension`.
+            optional: What is suggested, or decided on besides.
+
+        Raises:
+            UsageError: ``nothing_proposed``: the peer has proposed nothing that waits for an
+                answer; ``invalid_answer``, with the reason; ``out_of_range``: a list has more than
+                65,535 bytes.
+            LinkClosed: The connection is over.
+        """
+        self._core.answer(written(required), written(optional))
+
+    def encode(self, value: object) -> Buffer:
+        """Makes a payload of a value, in the format that both ends agreed on.
+
+        Args:
+            value: What the codec takes; for ``json`` anything that `json.dumps` takes.
+
+        Returns:
+            The payload, for `send`.
+
+        Raises:
+            UsageError: ``extension_not_negotiated``: the handshake agreed on no extension of
+                `codecs`. Raises also what the codec raises.
+        """
+        return self._codec().encode(value)
+
+    def decode(self, of: Message | Buffer) -> object:
+        """Makes a value of a message or a payload, in the format that both ends agreed on.
+
+        Raises:
+            UsageError: ``extension_not_negotiated``, as by `encode`. Raises also what the codec
+                raises, for ``json`` a ValueError.
+        """
+        return self._codec().decode(bytes(of.payload if isinstance(of, Message) else of))
+
+    def _codec(self) -> Codec:
+        for name in self.extensions:
+            if codec := self.codecs.get(name):
+                return codec
+        known = ", ".join(sorted(self.codecs))
+        text = f"the handshake agreed on no extension with a codec; codecs has {known or 'none'}"
+        raise UsageError(text, "extension_not_negotiated")
 
     def ack(self, up_to: Message | int) -> None:
         """Acknowledges all messages up to one, for ``ack_policy="manual"``.

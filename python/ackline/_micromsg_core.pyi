@@ -26,10 +26,14 @@ __all__ = [
 
 _Value: TypeAlias = int | float | datetime | str
 _Command: TypeAlias = tuple[str, list[tuple[str, str]]]
+_Extensions: TypeAlias = list[tuple[str, list[tuple[str, str]]]]
+_Proposal: TypeAlias = tuple[str, tuple[int, int], _Extensions, _Extensions]
 _Subscribe: TypeAlias = tuple[str, MicroMsgFilter | None]
 
 def micromsg_connect(url: str, options: Mapping[str, Any]) -> PendingOp:
     """Begins to connect; the result is a `MicroMsgConnection` whose handshake has ended.
+
+    With ``negotiation="manual"`` the server has proposed extensions instead.
 
     Raises:
         UsageError: An option is not understood.
@@ -210,6 +214,13 @@ class MicroMsgConnection:
 
     def connected(self) -> tuple[str, tuple[int, int], list[str]] | None:
         """The peer's name, the version, and the extensions; None before the handshake's end."""
+    def proposal(self) -> _Proposal | None:
+        """What the peer proposes; None before it comes.
+
+        Its name, the version, and the extensions that it requires and suggests.
+        """
+    def answer(self, required: str, optional: str) -> None:
+        """Answers what the peer proposes."""
     @property
     def window(self) -> int:
         """Messages that may wait for their acknowledgement; 0 without acknowledgements."""

@@ -39,6 +39,9 @@ class MicromsgConnectOptions(TypedDict, total=False):
             Default: auto.
         ack_timer: Time after which processed messages are acknowledged, if they are fewer than were
             agreed on. At least 1ms. Default: 500ms.
+        dotnet_frames: Frames that name the .NET type of messages: `change`, where the type is
+            another one than before; `always`, in front of each message that has a type. Default:
+            change.
         fragment_size: Bytes of a payload that one frame carries: a larger message goes in
             fragments. From 1 to 4294967295. Default: 1MiB.
         handshake_timeout: Time for the peer's part of the handshake. At least 1ms. Default: 10s.
@@ -49,6 +52,9 @@ class MicromsgConnectOptions(TypedDict, total=False):
             Default: 16MiB.
         max_names: Names in a list of extensions or in a command: those of extensions and of their
             properties, or of the command's. At least 1. Default: 1024.
+        negotiation: The agreement on extensions: `auto`, by the rules and the lists of this end;
+            `manual`, by the application, which is told what the peer proposes and answers it.
+            Default: auto.
         ca: PEM file of certificates to trust: those that issue the peer's, or the peer's own. A
             connecting end takes the system's roots where there is none. Default: not set.
         crl: PEM file of revocation lists, up to 1 MiB. With it every certificate of the peer's
@@ -71,12 +77,14 @@ class MicromsgConnectOptions(TypedDict, total=False):
     window: int
     ack_policy: Literal["manual", "auto"]
     ack_timer: float | str | None
+    dotnet_frames: Literal["change", "always"]
     fragment_size: int | str
     handshake_timeout: float | str | None
     message_receive_timeout: float | str | None
     max_payload_bytes: int | str
     max_message_bytes: int | str
     max_names: int
+    negotiation: Literal["auto", "manual"]
     ca: str | PathLike[str] | None
     crl: str | PathLike[str] | None
     cert: str | PathLike[str] | None
@@ -115,6 +123,9 @@ class MicromsgServeOptions(TypedDict, total=False):
             batch-ack, pub-sub, json, xml, protobuf and dotnet is accepted. Default: not set.
         window: Messages that a sender may have unacknowledged, where this end suggests `batch-ack`
             by default; the smaller number of both ends holds. From 1 to 65534. Default: 1000.
+        dotnet_frames: Frames that name the .NET type of messages: `change`, where the type is
+            another one than before; `always`, in front of each message that has a type. Default:
+            change.
         fragment_size: Bytes of a payload that one frame carries: a larger message goes in
             fragments. From 1 to 4294967295. Default: 1MiB.
         handshake_timeout: Time for a PROXY header, and for a handshake of TLS or Relink. A
@@ -191,6 +202,7 @@ class MicromsgServeOptions(TypedDict, total=False):
     required_extensions: str | None
     optional_extensions: str | None
     window: int
+    dotnet_frames: Literal["change", "always"]
     fragment_size: int | str
     handshake_timeout: float | str
     message_receive_timeout: float | str | None
@@ -244,6 +256,9 @@ class MicromsgListenOptions(TypedDict, total=False):
             Default: auto.
         ack_timer: Time after which processed messages are acknowledged, if they are fewer than were
             agreed on. At least 1ms. Default: 500ms.
+        dotnet_frames: Frames that name the .NET type of messages: `change`, where the type is
+            another one than before; `always`, in front of each message that has a type. Default:
+            change.
         fragment_size: Bytes of a payload that one frame carries: a larger message goes in
             fragments. From 1 to 4294967295. Default: 1MiB.
         handshake_timeout: Time for a PROXY header, and for a handshake of TLS or Relink. A
@@ -255,6 +270,9 @@ class MicromsgListenOptions(TypedDict, total=False):
             Default: 16MiB.
         max_names: Names in a list of extensions or in a command: those of extensions and of their
             properties, or of the command's. At least 1. Default: 1024.
+        negotiation: The agreement on extensions: `auto`, by the rules and the lists of this end;
+            `manual`, by the application, which is told what the peer proposes and answers it.
+            Default: auto.
         proxy_from: Networks of proxies, such as 10.0.0.0/8,127.0.0.1. A connection from them must
             begin with a PROXY header; one from elsewhere must not. Default: not set.
         allow: Networks that may connect, by the address of the client. It does not apply to Unix
@@ -299,12 +317,14 @@ class MicromsgListenOptions(TypedDict, total=False):
     window: int
     ack_policy: Literal["manual", "auto"]
     ack_timer: float | str | None
+    dotnet_frames: Literal["change", "always"]
     fragment_size: int | str
     handshake_timeout: float | str
     message_receive_timeout: float | str | None
     max_payload_bytes: int | str
     max_message_bytes: int | str
     max_names: int
+    negotiation: Literal["auto", "manual"]
     proxy_from: str
     allow: str
     max_connections: int

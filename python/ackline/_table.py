@@ -24,7 +24,7 @@ HANDED_OVER: Final = {
 }
 """Options of `relink.connect` that `relink.adopt` takes from the link that was handed over."""
 
-OF_BROKER: Final = {"ack_policy", "ack_timer", "queues"}
+OF_BROKER: Final = {"ack_policy", "ack_timer", "negotiation", "queues"}
 """Options of a listener of MicroMsg2 that a broker sets itself, or takes in another form."""
 
 _NEAR: Final = 0.55

@@ -21,12 +21,15 @@ from ackline._micromsg import (
     MOST_MESSAGES,
     PATIENCE,
     Arrival,
+    Codec,
     Command,
     ConnectionBase,
+    Extension,
     Filter,
     Message,
     Outgoing,
     Properties,
+    Proposal,
     Sendable,
     Subscribe,
     Unsubscribe,
@@ -47,6 +50,7 @@ from ackline._micromsg_core import (
 )
 from ackline._micromsg_options import MicromsgConnectOptions as ConnectOptions
 from ackline._micromsg_options import MicromsgListenOptions as ListenOptions
+from ackline._micromsg_terms import proposed
 from ackline._payloads import Buffer
 from ackline._table import known, signed
 from ackline.exceptions import LinkClosed, LinkTimeout, TransportError
@@ -54,9 +58,11 @@ from ackline.exceptions import LinkClosed, LinkTimeout, TransportError
 __all__ = [
     "Arrival",
     "Broker",
+    "Codec",
     "Command",
     "ConnectOptions",
     "Connection",
+    "Extension",
     "Filter",
     "ListenOptions",
     "Listener",
@@ -64,6 +70,7 @@ __all__ = [
     "Outgoing",
     "Peer",
     "Properties",
+    "Proposal",
     "Sendable",
     "ServeOptions",
     "Subscribe",
@@ -86,6 +93,9 @@ def connect(
     url: str, *, timeout: float | None = None, **options: Unpack[ConnectOptions]
 ) -> "Connection":
     """Connects, and waits until the handshake has ended.
+
+    With ``negotiation="manual"`` it waits for the server's proposal, which `Connection.answer`
+    answers.
 
     Args:
         url: ``micromsg://host:port``, ``micromsg+tls://host:port`` or ``micromsg+unix:///path``.
@@ -157,6 +167,34 @@ class Connection(Block, ConnectionBase):
         while self._core.connected() is None:
             if not self._core.wait("connected", left_until(deadline)):
                 raise late("the handshake did not end", timeout)
+
+    def wait_proposal(self, *, timeout: float | None = None) -> Proposal:
+        """Waits for the extensions that the peer proposes, with ``negotiation="manual"``.
+
+        `answer` answers it, or `fail` refuses the peer; until then the peer waits.
+
+        Args:
+            timeout: Seconds; None waits for ever.
+
+        Raises:
+            LinkTimeout: It has not come in time.
+            UsageError: ``nothing_proposed``: it was answered, or the connection answers by itself.
+            PeerFailed: The peer has ended the connection with an error.
+            ProtocolError: The peer broke a rule.
+            LinkClosed: The connection is over.
+
+        Example:
+            >>> with listener.accept() as connection:  # doctest: +SKIP
+            ...     asked = connection.wait_proposal()
+            ...     if asked.identity in known:
+            ...         connection.answer("json", "batch-ack:max-count=50")
+            ...         connection.wait_connected()
+        """
+        deadline = deadline_in(timeout)
+        while (native := self._core.proposal()) is None:
+            if not self._core.wait("proposed", left_until(deadline)):
+                raise late("the peer proposed nothing", timeout)
+        return proposed(native)
 
     def send(
         self,

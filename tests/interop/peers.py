@@ -57,6 +57,8 @@ def camel(into: Path) -> None:
 PEERS: dict[str, Callable[[Path], None]] = {
     "golumber": golumber, "ferro": ferro, "node": node, "camel": camel,
 }  # fmt: skip
+EXAMPLES = ("micromsg_proxy", "publish_and_subscribe", "rpc_and_streams", "send_and_subscribe")
+"""Programs of crates/ackline that tests run."""
 
 
 def sources(name: str) -> str:
@@ -121,7 +123,7 @@ if __name__ == "__main__":
     # Downloads take most of the time: all peers at once.
     with ThreadPoolExecutor() as pool:
         running = [pool.submit(build, each) for each in PEERS]
-        for example in ("publish_and_subscribe", "rpc_and_streams", "send_and_subscribe"):
+        for example in EXAMPLES:
             rust_example(example)
         for each in running:
             each.result()

@@ -1,12 +1,12 @@
 """MicroMsg2 between Python and Rust: the programs `send_and_subscribe` of both languages.
 
-The Rust end is the example of crates/ackline, as a process.
+The Rust end and the proxy are examples of crates/ackline, as processes.
 """
 
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import peers
 import pytest
@@ -34,10 +34,16 @@ def command(language: str, *arguments: str) -> list[str]:
     return [*program, *arguments]
 
 
+def running(
+    language: str, *arguments: str
+) -> AbstractContextManager[tuple[subprocess.Popen[str], str]]:
+    return listening(command(language, *arguments))
+
+
 @contextmanager
-def running(language: str, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def listening(program: list[str]) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Run a program that listens; kill it at the end. The process, and its address."""
-    process = subprocess.Popen(command(language, *arguments), stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
     try:
         yield process, line(process)
     finally:
@@ -70,6 +76,20 @@ def test_a_subscriber_gets_the_messages_that_its_filter_matches(
         for text, said in MATCHES.items():
             assert run(subscriber, "subscribe", url + adds, text) == said
             assert line(process) == f"acknowledged: {said.split()[0]}"
+
+
+@pytest.mark.parametrize("ends", [("python", "rust"), ("rust", "python")])
+def test_a_proxy_joins_both_ends_and_keeps_subscriptions_filters_and_acknowledgements(
+    ends: tuple[str, str],
+) -> None:
+    publisher, subscriber = ends
+    with running(publisher, "publish", "micromsg://127.0.0.1:0") as (process, server):
+        proxy = [str(peers.rust_example("micromsg_proxy")), "micromsg://127.0.0.1:0", server]
+        with listening(proxy) as (joining, url):
+            for text, said in MATCHES.items():
+                assert run(subscriber, "subscribe", url, text) == said
+                assert line(process) == f"acknowledged: {said.split()[0]}"
+                assert line(joining) == "ended in order"
 
 
 @pytest.mark.parametrize("receiver", ["python", "rust"])

@@ -29,16 +29,16 @@ pub use ackline_micromsg::filter::{Condition, Operator};
 #[cfg(feature = "spool")]
 pub use ackline_micromsg::intake::{Intake, Run};
 pub use ackline_micromsg::session::Outgoing as Message;
-pub use ackline_micromsg::session::{Arrival, Interest, Received, Session};
+pub use ackline_micromsg::session::{Arrival, ExtensionFrame, Interest, Next, Received, Session};
 pub use ackline_micromsg::text::{
     Command, Extension, Number, Properties, Property, PropertyRef, is_field, is_name,
-    read_properties, write_properties,
+    read_extensions, read_properties, write_extensions, write_properties,
 };
 pub use ackline_micromsg::{
-    AckPolicy, BUILT_IN, Config, Connected, Error, Filter, Kind, Limits, Offer, Outbound, Role,
-    Subscribe,
+    AckPolicy, BUILT_IN, Codec, Codecs, Config, Connected, DotnetFrames, Error, Filter, Kind,
+    Limits, Negotiation, Offer, Outbound, Proposal, Role, Subscribe, Terms,
 };
-pub use bridge::bridge;
+pub use bridge::{bridge, for_proxy, mirror};
 #[cfg(feature = "spool")]
 pub use broker::{Broker, BrokerOptions, BrokerStats, serve};
 pub use connection::{Connection, Stats};

@@ -96,7 +96,10 @@ impl<S: Handles> Watch<S> {
     }
 
     /// As [`when`](Self::when), for callers that poll.
-    #[cfg_attr(not(any(feature = "bpmux", feature = "reactive")), allow(dead_code))]
+    #[cfg_attr(
+        not(any(feature = "bpmux", feature = "micromsg", feature = "reactive")),
+        allow(dead_code)
+    )]
     pub(crate) fn poll<R>(
         &self,
         wait: fn(Serial) -> S::Wait,

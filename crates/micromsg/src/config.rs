@@ -29,26 +29,38 @@ pub enum AckPolicy {
 
 option_words!(AckPolicy { Manual = "manual", Automatic = "auto" });
 
+/// The side that decides on the extensions of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Negotiation {
+    /// The connection, by the rules.
+    #[default]
+    Automatic,
+    /// The application: it is told what the peer proposes, and answers.
+    Manual,
+}
+
+option_words!(Negotiation { Automatic = "auto", Manual = "manual" });
+
+/// The messages in front of which a frame names their .NET type (R-MM-32).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DotnetFrames {
+    /// Those with another type than the one before.
+    #[default]
+    OnChange,
+    /// All that have a type.
+    Always,
+}
+
+option_words!(DotnetFrames { OnChange = "change", Always = "always" });
+
 ackline_core::options! {
-    /// The settings of one end. No timer is on unless told.
+    /// The part of one end in the agreement on extensions.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Config {
+    pub struct Terms {
         options {
-            /// Acknowledgement of received messages: `manual`, by a call of the application; `auto`, by the connection, once
-            /// the application has taken the next message, in groups.
-            ack_policy: AckPolicy = AckPolicy::Manual, word::<AckPolicy>(), CONNECT | LISTEN | MACHINE;
-            /// Time after which processed messages are acknowledged, if they are fewer than were agreed on.
-            ack_timer: Option<Duration> = None, time(), CONNECT | LISTEN | MACHINE;
-            /// Bytes of a payload that one frame carries: a larger message goes in fragments.
-            fragment_size: u64 = FRAGMENT, bytes(1..=0xffff_ffff), CONNECT | LISTEN | MACHINE;
-            /// Time for the peer's part of the handshake.
-            handshake_timeout: Option<Duration> = None, time(), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
-            /// Silence inside a frame, or inside a message that comes in fragments, after which the connection ends.
-            message_receive_timeout: Option<Duration> = None, time(), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
-        }
-        groups {
-            /// Limits on the peer's frames.
-            limits: Limits = Limits::default();
+            /// The agreement on extensions: `auto`, by the rules and the lists of this end; `manual`, by the application,
+            /// which is told what the peer proposes and answers it.
+            negotiation: Negotiation = Negotiation::Automatic, word::<Negotiation>(), CONNECT | LISTEN | MACHINE;
         }
         fields {
             /// The name of this end, ASCII, at most 255 bytes.
@@ -59,6 +71,40 @@ ackline_core::options! {
             optional: Vec<Extension> = Vec::new();
             /// Names of further extensions that this end has.
             supported: Vec<String> = Vec::new();
+            /// Whether this end passes on frames of extensions that were not agreed on, as proxies do: their numbers are no
+            /// violation then (R-MM-31).
+            forwards: bool = false;
+        }
+    }
+}
+
+ackline_core::options! {
+    /// The settings of one end. No timer is on unless told.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Config {
+        options {
+            /// Acknowledgement of received messages: `manual`, by a call of the application; `auto`, by the connection, once
+            /// the application has taken the next message, in groups.
+            ack_policy: AckPolicy = AckPolicy::Manual, word::<AckPolicy>(), CONNECT | LISTEN | MACHINE;
+            /// Time after which processed messages are acknowledged, if they are fewer than were agreed on.
+            ack_timer: Option<Duration> = None, time(), CONNECT | LISTEN | MACHINE;
+            /// Frames that name the .NET type of messages: `change`, where the type is another one than before; `always`, in front
+            /// of each message that has a type.
+            dotnet_frames: DotnetFrames = DotnetFrames::OnChange, word::<DotnetFrames>(), CONNECT | LISTEN | MACHINE;
+            /// Bytes of a payload that one frame carries: a larger message goes in fragments.
+            fragment_size: u64 = FRAGMENT, bytes(1..=0xffff_ffff), CONNECT | LISTEN | MACHINE;
+            /// Time for the peer's part of the handshake.
+            handshake_timeout: Option<Duration> = None, time(), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
+            /// Silence inside a frame, or inside a message that comes in fragments, after which the connection ends.
+            message_receive_timeout: Option<Duration> = None, time(), CONNECT | LISTEN | RECEIVE | URL | MACHINE;
+        }
+        groups {
+            /// Limits on the peer's frames.
+            limits: Limits = Limits::default();
+            /// The part of this end in the agreement on extensions.
+            terms: Terms = Terms::default();
+        }
+        fields {
             /// The number of the first message that this end sends.
             next_send: u16 = 1;
             /// The number of the first message that this end receives.
@@ -105,7 +151,9 @@ impl Config {
             ..Self::default()
         }
     }
+}
 
+impl Terms {
     /// Whether this end has the extension.
     pub(crate) fn has(&self, name: &str) -> bool {
         let mut lists = self.required.iter().chain(&self.optional);

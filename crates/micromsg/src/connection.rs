@@ -9,6 +9,7 @@ use ackline_core::{
 };
 use bytes::{Bytes, BytesMut};
 
+use crate::config::{DotnetFrames, Negotiation};
 use crate::frame::{self, Head, Stop, Version};
 use crate::negotiation::{self, Agreed, Lists};
 use crate::parts::Parts;
@@ -20,6 +21,7 @@ mod commands;
 mod event;
 mod fragments;
 mod outgoing;
+mod proposal;
 mod receive;
 mod window;
 
@@ -28,6 +30,8 @@ pub use event::{Connected, Event, Message, Subscribe};
 use fragments::Fragments;
 pub(crate) use outgoing::COPIED_BYTES;
 use outgoing::Outgoing;
+use proposal::Asked;
+pub use proposal::Proposal;
 use window::{Receiving, Sending};
 
 /// The version that this end speaks: ends with one major version understand each other (REQ-MM-2, R-MM-18).
@@ -101,6 +105,8 @@ enum Life {
     Asked,
     /// A server waits for the client's first handshake.
     Waiting,
+    /// The application has not answered the peer's handshake.
+    Proposed(Box<Asked>),
     /// A server has replied to these lists with those, and waits for the final handshake.
     Replied(Box<Replied>),
     /// Frames go in both directions.
@@ -112,11 +118,8 @@ enum Life {
 /// A handshake that a server has replied to.
 #[derive(Debug)]
 struct Replied {
-    client: Lists,
+    asked: Asked,
     reply: Lists,
-    /// The version of the client's first handshake, and the lower one of both ends.
-    versions: [Version; 2],
-    identity: String,
 }
 
 /// A message to send.
@@ -181,11 +184,11 @@ impl Connection {
         if !matches!(self.state.life, Life::Idle) {
             return Err(refusal::CLOSED);
         }
-        let identity = &self.config.identity;
+        let identity = &self.config.terms.identity;
         if !identity.is_ascii() {
             return Err(refusal::NOT_ASCII);
         }
-        let lists = Lists::own(&self.config);
+        let lists = Lists::own(&self.config.terms);
         let texts = written(&lists);
         if texts.iter().any(|list| !list.is_ascii()) {
             return Err(refusal::NOT_ASCII);
@@ -205,7 +208,7 @@ impl Connection {
 
     fn put_handshake(&mut self, version: Version, lists: &Lists) {
         let [required, optional] = written(lists);
-        let identity = &self.config.identity;
+        let identity = &self.config.terms.identity;
         self.outgoing.put_handshake(|out| {
             frame::put_handshake(out, version, identity, [&required, &optional]);
         });
@@ -305,11 +308,15 @@ impl Connection {
         self.check_room()
     }
 
-    /// Names the type of the next message, if it is another one than the last (REQ-MM-32). A long name is not kept, and
+    /// Names the type of the next message, if it is another one than the last, or always (REQ-MM-32, R-MM-32). A long name is not kept, and
     /// so goes out again with each message.
     fn name_type(&mut self, wanted: Option<&str>) {
         let [_, own] = &mut self.names.dotnet;
-        let Some(wanted) = wanted.filter(|wanted| own.as_deref() != Some(*wanted)) else {
+        let is_needed = |wanted: &&str| {
+            let is_always = self.config.dotnet_frames == DotnetFrames::Always;
+            is_always || own.as_deref() != Some(*wanted)
+        };
+        let Some(wanted) = wanted.filter(is_needed) else {
             return;
         };
         *own = (wanted.len() <= KEPT_TYPE_BYTES).then(|| wanted.into());
@@ -323,6 +330,11 @@ impl Connection {
             frame::put_extension(out, id, payload.len());
             out.extend_from_slice(payload);
         });
+    }
+
+    /// Whether the application answers the peer's proposals.
+    pub(crate) fn is_manual(&self) -> bool {
+        self.config.terms.negotiation == Negotiation::Manual
     }
 
     /// Whether the handshake agreed on an extension.
@@ -422,7 +434,7 @@ impl Connection {
         let hears = timing.paused.is_none();
         let (is_running, is_shaking) = match self.state.life {
             Life::Running => (true, false),
-            Life::Idle | Life::Ended => (false, false),
+            Life::Idle | Life::Proposed(_) | Life::Ended => (false, false),
             _ => (false, true),
         };
         let shaking = self.state.since.filter(|_| is_shaking && hears);

@@ -1,5 +1,7 @@
 //! MicroMsg2 for tools: the verbs, events and options of both roles, and the frames, by name.
 
+mod events;
+
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -10,8 +12,10 @@ use ackline_core::described::{
 use ackline_core::options::{Options as _, Uses};
 use ackline_core::{UsageError, Value};
 
+use events::told;
+
 use crate::filter::{Condition, Operator};
-use crate::frame::{self, Head, Inspector, Unit, flags};
+use crate::frame::{self, Head, Inspector, Unit, Version, flags};
 use crate::subscriptions::Subscriptions;
 use crate::text::{
     Extension, Number, Properties, Property, is_field, read_extensions, write_command,
@@ -38,6 +42,7 @@ const DESTINATION: Field = Field::new("destination", Shape::Text);
 const RAW_PROPERTIES: Field = Field::new("properties", Shape::Text);
 const PAYLOAD: Field = Field::new("payload", Shape::Bytes);
 const SEQUENCE_NUMBER: Field = Field::new("sequence_number", U16);
+const ID: Field = Field::new("id", Shape::U8);
 const THROUGH: Field = Field::new("through", U16);
 const TOPIC: Field = Field::new("topic", Shape::Text);
 const FILTER: Field = Field::option("filter", Shape::Text);
@@ -46,6 +51,8 @@ const DOTNET_TYPE: Field = Field::option("dotnet_type", Shape::Text);
 const MAJOR: Field = Field::new("major_version", Shape::U8);
 const MINOR: Field = Field::new("minor_version", Shape::U8);
 const IDENTITY: Field = Field::new("identity", Shape::Text);
+const REQUIRED: Field = Field::new("required_extensions", Shape::Text);
+const OPTIONAL: Field = Field::new("optional_extensions", Shape::Text);
 
 const LIMITS: &[(&str, &str)] = &[
     ("payload", "max_payload_bytes"),
@@ -54,6 +61,7 @@ const LIMITS: &[(&str, &str)] = &[
 
 const VERBS: &[Schema] = &[
     Schema::new("connect", &[]),
+    Schema::new("answer", &[REQUIRED, OPTIONAL]),
     Schema::new(
         "send",
         &[DESTINATION, TYPED_PROPERTIES, PAYLOAD, DOTNET_TYPE],
@@ -63,6 +71,7 @@ const VERBS: &[Schema] = &[
     Schema::new("pending", &[]),
     Schema::new("window", &[]),
     Schema::new("send_extension", &[NAME, PAYLOAD]),
+    Schema::new("forward_extension", &[ID, PAYLOAD]),
     Schema::new("command", &[NAME, PAIRS]),
     Schema::new("subscribe", &[TOPIC, FILTER]),
     Schema::new("unsubscribe", &[TOPIC]),
@@ -72,6 +81,7 @@ const VERBS: &[Schema] = &[
 ];
 
 const EVENTS: &[Schema] = &[
+    Schema::new("proposed", &[MAJOR, MINOR, IDENTITY, REQUIRED, OPTIONAL]),
     Schema::new(
         "connected",
         &[
@@ -94,6 +104,7 @@ const EVENTS: &[Schema] = &[
     Schema::new("acknowledged", &[THROUGH]),
     Schema::new("command", &[NAME, PAIRS]),
     Schema::new("extension", &[NAME, PAYLOAD]),
+    Schema::new("unknown_extension", &[ID, PAYLOAD]),
     Schema::new("subscribe", &[TOPIC, FILTER]),
     Schema::new("unsubscribe", &[TOPIC]),
     Schema::new("error", &[MESSAGE]),
@@ -108,6 +119,7 @@ const OPTIONS: OptionSet = OptionSet {
         Field::option("required_extensions", Shape::Text),
         Field::option("optional_extensions", Shape::Text),
         Field::option("supported", Shape::List(&Shape::Text)),
+        Field::option("forwards", Shape::Flag),
         Field::option("extensions", Shape::Text),
         Field::option("next_send_sequence_number", Shape::number(1, 65_535)),
         Field::option("next_receive_sequence_number", Shape::number(1, 65_535)),
@@ -131,16 +143,7 @@ const ROLES: &[DescribedRole] = &[
 ];
 
 const FRAMES: &[Schema] = &[
-    Schema::new(
-        "handshake",
-        &[
-            MAJOR,
-            MINOR,
-            IDENTITY,
-            Field::new("required_extensions", Shape::Text),
-            Field::new("optional_extensions", Shape::Text),
-        ],
-    ),
+    Schema::new("handshake", &[MAJOR, MINOR, IDENTITY, REQUIRED, OPTIONAL]),
     Schema::new(
         "message",
         &[
@@ -152,7 +155,7 @@ const FRAMES: &[Schema] = &[
         ],
     ),
     Schema::new("command", &[Field::new("payload", Shape::Text)]),
-    Schema::new("extension", &[Field::new("id", Shape::U8), PAYLOAD]),
+    Schema::new("extension", &[ID, PAYLOAD]),
     Schema::new("error", &[MESSAGE]),
     Schema::new(
         "extension_list",
@@ -289,11 +292,14 @@ impl Described for Description {
 fn config(options: &Args) -> Result<Config, Misuse> {
     let mut config = Config::default();
     options.set_table(Uses::MACHINE, &mut config)?;
-    options.text("identity").clone_into(&mut config.identity);
-    config.required = extensions(options, "required_extensions")?;
-    config.optional = extensions(options, "optional_extensions")?;
+    options
+        .text("identity")
+        .clone_into(&mut config.terms.identity);
+    config.terms.required = extensions(options, "required_extensions")?;
+    config.terms.optional = extensions(options, "optional_extensions")?;
     let supported = options.items("supported").iter();
-    config.supported = supported.map(|one| text_of(one).to_owned()).collect();
+    config.terms.supported = supported.map(|one| text_of(one).to_owned()).collect();
+    options.set_flag("forwards", &mut config.terms.forwards);
     options.set("next_send_sequence_number", &mut config.next_send)?;
     options.set("next_receive_sequence_number", &mut config.next_receive)?;
     Ok(config)
@@ -396,6 +402,11 @@ impl Vocabulary for End {
     ) -> Result<Value, Misuse> {
         match verb {
             "connect" => connection.connect(now)?,
+            "answer" => {
+                let lists = ["required_extensions", "optional_extensions"];
+                let [required, optional] = lists.map(|name| extensions(args, name));
+                connection.answer(now, required?, optional?)?;
+            }
             "send" => {
                 let properties = raw(&typed(args)?)?;
                 let message = Outbound {
@@ -412,6 +423,9 @@ impl Vocabulary for End {
             "send_extension" => {
                 connection.send_extension(args.text("name"), &args.bytes("payload"))?;
             }
+            "forward_extension" => {
+                connection.forward_extension(args.required("id")?, &args.bytes("payload"))?;
+            }
             "command" => connection.command(args.text("name"), &pairs(args))?,
             "subscribe" => {
                 let filter = args.get("filter").map(text_of);
@@ -427,59 +441,17 @@ impl Vocabulary for End {
     }
 
     fn event(&mut self, event: Event) -> Option<Told> {
-        let text = Value::Text;
-        Some(match event {
-            Event::Connected(connected) => {
-                let extensions = connected.extensions.into_iter().map(text).collect();
-                Told::new(
-                    "connected",
-                    vec![
-                        ("major_version", u64::from(connected.version.major).into()),
-                        ("minor_version", u64::from(connected.version.minor).into()),
-                        ("identity", text(connected.identity)),
-                        ("extensions", Value::List(extensions)),
-                    ],
-                )
-            }
-            Event::Message(message) => {
-                let mut members = vec![
-                    ("sequence_number", u64::from(message.sequence_number).into()),
-                    ("destination", text(message.destination().to_owned())),
-                    ("properties", text(message.raw_properties().to_owned())),
-                    ("payload", message.payload().to_bytes().into()),
-                ];
-                let dotnet_type = message.dotnet_type;
-                members.extend(dotnet_type.map(|it| ("dotnet_type", text(it.to_string()))));
-                Told::new("message", members)
-            }
-            Event::Acknowledged { through } => {
-                Told::new("acknowledged", vec![("through", u64::from(through).into())])
-            }
-            Event::Command(command) => {
-                let properties = frame::pairs_of(&command.properties);
-                let members = vec![("name", text(command.name)), ("properties", properties)];
-                Told::new("command", members)
-            }
-            Event::Extension { name, payload } => {
-                let members = vec![
-                    ("name", text(name.to_string())),
-                    ("payload", payload.into()),
-                ];
-                Told::new("extension", members)
-            }
+        match &event {
             Event::Subscribe(one) => {
                 let filter = one.filter.as_ref().map(Arc::clone);
                 self.subscriptions.set(&one.topic, (), filter);
-                let mut members = vec![("topic", text(one.topic))];
-                members.extend(one.filter_text.map(|filter| ("filter", text(filter))));
-                Told::new("subscribe", members)
             }
             Event::Unsubscribe { topic } => {
-                self.subscriptions.remove(&topic, &());
-                Told::new("unsubscribe", vec![("topic", text(topic))])
+                self.subscriptions.remove(topic, &());
             }
-            Event::Error { message } => Told::new("error", vec![("message", text(message))]),
-        })
+            _ => {}
+        }
+        Some(told(event))
     }
 }
 
@@ -496,7 +468,7 @@ fn encode_frame(frame: &str, members: &Args, out: &mut Vec<u8>) -> Result<(), Mi
     };
     match frame {
         "handshake" => {
-            let version = frame::Version {
+            let version = Version {
                 major: members.required("major_version")?,
                 minor: members.required("minor_version")?,
             };

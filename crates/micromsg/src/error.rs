@@ -265,6 +265,23 @@ pub mod refusal {
         "message_too_large",
         "the payload has more bytes than max_message_bytes, which holds for messages of both ends",
     );
+    /// A list of an answer whose length has more than two bytes.
+    pub const LIST_TOO_LONG: UsageError = UsageError::new(
+        "out_of_range",
+        "a list of extensions has at most 65,535 bytes",
+    );
+    /// An answer without a question.
+    pub const NOTHING_PROPOSED: UsageError = UsageError::new(
+        "nothing_proposed",
+        "the peer proposes nothing that waits for an answer: it has not said anything yet, was answered before, or the \
+         negotiation is auto",
+    );
+    /// An answer to a peer's proposal that its rules do not allow (R-MM-20, R-MM-21).
+    pub const INVALID_ANSWER: UsageError = UsageError::new(
+        "invalid_answer",
+        "an answer names each extension once, and 255 at most; counts of batch-ack are from 1 to 65,534; the client's has \
+         everything that either end requires, nothing that the server did not name, and no count above the smallest one",
+    );
     /// An extension that was not agreed on.
     pub const EXTENSION_NOT_NEGOTIATED: UsageError = UsageError::new(
         "extension_not_negotiated",
@@ -274,6 +291,11 @@ pub mod refusal {
     pub const RESERVED_EXTENSION: UsageError = UsageError::new(
         "reserved_extension",
         "frames of ack, batch-ack and dotnet are made by the connection: acknowledge messages, and give them a type",
+    );
+    /// A frame that is passed on, with the number of an extension that both ends have.
+    pub const NUMBER_IN_USE: UsageError = UsageError::new(
+        "reserved_extension",
+        "the handshake gave this number to an extension: send its frames by its name",
     );
     /// Text that must be ASCII and is not (R-MM-35).
     pub const NOT_ASCII: UsageError = UsageError::new(

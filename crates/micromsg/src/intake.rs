@@ -30,7 +30,7 @@ pub use run::{From, Kept, Note, Run, Source};
 use unacknowledged::Unacknowledged;
 
 use crate::text::Extension;
-use crate::{AckPolicy, Config, Connection, Event, Kind, Message, ReceiveOptions, Role};
+use crate::{AckPolicy, Config, Connection, Event, Kind, Message, ReceiveOptions, Role, Terms};
 
 /// The memory that a connection may take.
 #[derive(Debug, Clone)]
@@ -85,9 +85,12 @@ impl IntakeConfig {
         let machine = Config {
             ack_policy: AckPolicy::Manual,
             ack_timer: None,
-            required: subscription.iter().map(|_| pub_sub.clone()).collect(),
-            optional: vec![batch_ack],
-            supported: SUPPORTED.map(str::to_owned).to_vec(),
+            terms: Terms {
+                required: subscription.iter().map(|_| pub_sub.clone()).collect(),
+                optional: vec![batch_ack],
+                supported: SUPPORTED.map(str::to_owned).to_vec(),
+                ..Terms::default()
+            },
             ..options.link.clone()
         };
         Self {
@@ -232,7 +235,8 @@ impl Intake {
                     let error = beginning_of(&message);
                     self.note(Note::Failed { error });
                 }
-                Event::Acknowledged { .. } => {}
+                // The intake answers by itself.
+                Event::Acknowledged { .. } | Event::Proposed(_) => {}
             }
         }
         any

@@ -15,6 +15,7 @@
 
 pub mod broker;
 mod call_error;
+mod codec;
 mod config;
 mod connection;
 mod describe;
@@ -35,8 +36,11 @@ pub mod subscriptions;
 pub mod text;
 
 pub use call_error::Error;
-pub use config::{AckPolicy, Config, ReceiveOptions, Role};
-pub use connection::{Connected, Connection, Event, Message, Outbound, Subscribe, VERSION};
+pub use codec::{Codec, Codecs};
+pub use config::{AckPolicy, Config, DotnetFrames, Negotiation, ReceiveOptions, Role, Terms};
+pub use connection::{
+    Connected, Connection, Event, Message, Outbound, Proposal, Subscribe, VERSION,
+};
 pub use describe::Description;
 pub use error::{Kind, refusal};
 pub use filter::Filter;

@@ -4,7 +4,7 @@
 //! (REQ-MM-17). An extension that one side requires and the other lacks ends the connection (REQ-MM-11, REQ-MM-12).
 
 use crate::text::{Extension, read_extensions};
-use crate::{Config, Kind, Limits};
+use crate::{Kind, Limits, Terms};
 
 /// The count that holds where no side states one (REQ-MM-27).
 const DEFAULT_COUNT: u16 = 10;
@@ -33,10 +33,10 @@ impl Lists {
         Ok(lists)
     }
 
-    pub(crate) fn own(config: &Config) -> Self {
+    pub(crate) fn own(terms: &Terms) -> Self {
         Self {
-            required: config.required.clone(),
-            optional: config.optional.clone(),
+            required: terms.required.clone(),
+            optional: terms.optional.clone(),
         }
     }
 
@@ -128,16 +128,16 @@ fn push(list: &mut Vec<Extension>, one: Extension) {
 }
 
 /// The reply to a client (R-MM-19, R-MM-V1).
-pub(crate) fn reply(config: &Config, client: &Lists) -> Result<Lists, Kind> {
-    lacks(&client.required, |name| config.has(name), "the server")?;
-    let own = Lists::own(config);
+pub(crate) fn reply(terms: &Terms, client: &Lists) -> Result<Lists, Kind> {
+    lacks(&client.required, |name| terms.has(name), "the server")?;
+    let own = Lists::own(terms);
     let is_required = |name: &str| {
         let mut required = client.required.iter().chain(&own.required);
         required.any(|one| one.name == name)
     };
     let mut optional = Vec::new();
     for one in &client.optional {
-        if config.has(&one.name) && !is_required(&one.name) {
+        if terms.has(&one.name) && !is_required(&one.name) {
             push(&mut optional, of(&own.optional, &one.name));
         }
     }
@@ -176,16 +176,16 @@ fn lacks(
 }
 
 /// The client's final handshake (R-MM-V2): everything that is used from now on.
-pub(crate) fn decide(config: &Config, reply: &Lists) -> Result<Lists, Kind> {
-    lacks(&reply.required, |name| config.has(name), "the client")?;
-    let own = Lists::own(config);
+pub(crate) fn decide(terms: &Terms, reply: &Lists) -> Result<Lists, Kind> {
+    lacks(&reply.required, |name| terms.has(name), "the client")?;
+    let own = Lists::own(terms);
     let count = smallest([&own, reply]);
     let mut chosen = Lists::default();
     for one in own.required.iter().chain(&reply.required) {
         push(&mut chosen.required, one.clone());
     }
     let listed = own.optional.iter().filter(|one| reply.has(&one.name));
-    let suggested = reply.optional.iter().filter(|one| config.has(&one.name));
+    let suggested = reply.optional.iter().filter(|one| terms.has(&one.name));
     for one in listed.chain(suggested) {
         if chosen.required.iter().all(|other| other.name != one.name) {
             push(&mut chosen.optional, one.clone());
@@ -278,8 +278,8 @@ impl Agreed {
     }
 
     /// The agreement of a client that has decided.
-    pub(crate) fn decided(config: &Config, reply: &Lists, chosen: &Lists) -> Self {
-        let count = smallest([&Lists::own(config), reply, chosen]);
+    pub(crate) fn decided(terms: &Terms, reply: &Lists, chosen: &Lists) -> Self {
+        let count = smallest([&Lists::own(terms), reply, chosen]);
         Self::new(chosen.all().cloned().collect(), count)
     }
 
@@ -323,7 +323,7 @@ impl Agreed {
 }
 
 /// Checks a list of this end: names once each, and counts in their range.
-pub(crate) fn check_own(list: &[Extension]) -> Result<(), Kind> {
+pub(crate) fn check_own(list: &[&Extension]) -> Result<(), Kind> {
     let mut names = std::collections::HashSet::new();
     if let Some(one) = list.iter().find(|one| !names.insert(one.name.as_str())) {
         let name = one.name.clone();
@@ -345,13 +345,13 @@ mod tests {
         Lists::read(required.as_bytes(), optional.as_bytes(), &Limits::default()).unwrap()
     }
 
-    fn config(required: &str, optional: &str, supported: &[&str]) -> Config {
+    fn terms(required: &str, optional: &str, supported: &[&str]) -> Terms {
         let own = lists(required, optional);
-        Config {
+        Terms {
             required: own.required,
             optional: own.optional,
             supported: supported.iter().map(|name| (*name).to_owned()).collect(),
-            ..Config::default()
+            ..Terms::default()
         }
     }
 
@@ -366,7 +366,7 @@ mod tests {
 
     #[test]
     fn a_reply_has_own_requirements_then_the_clients_suggestions_then_own_ones() {
-        let server = config("x-need:k=1", "own;both:p=1;bare;client", &["json", "xml"]);
+        let server = terms("x-need:k=1", "own;both:p=1;bare;client", &["json", "xml"]);
         for (client, wanted) in [
             (
                 lists("", ""),
@@ -394,7 +394,7 @@ mod tests {
 
     #[test]
     fn a_client_decides_on_what_it_has_with_own_properties_before_the_servers() {
-        let client = config("a", "x:k=1;y;a", &["z"]);
+        let client = terms("a", "x:k=1;y;a", &["z"]);
         for (reply, wanted) in [
             (lists("", ""), Ok(sides("a", ""))),
             (
@@ -434,7 +434,7 @@ mod tests {
                 "batch-ack:max-count=4",
             ),
         ] {
-            let decided = decide(&config("", own, &[]), &lists("", reply));
+            let decided = decide(&terms("", own, &[]), &lists("", reply));
             assert_eq!(written(decided), Ok(sides("", wanted)));
         }
     }

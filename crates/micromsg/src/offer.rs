@@ -49,16 +49,21 @@ impl Offer {
                 "is at most 255 characters of ASCII",
             ));
         }
-        config.identity = identity;
-        config.required = list("required_extensions", self.required_extensions.as_deref())?;
-        config.optional = match &self.optional_extensions {
+        config.terms.identity = identity;
+        config.terms.required = list("required_extensions", self.required_extensions.as_deref())?;
+        config.terms.optional = match &self.optional_extensions {
             Some(text) => list("optional_extensions", Some(text))?,
             None => self.suggested(),
         };
-        let is_required =
-            |one: &Extension| config.required.iter().any(|other| other.name == one.name);
-        config.optional.retain(|one| !is_required(one));
-        config.supported = BUILT_IN.map(str::to_owned).to_vec();
+        let is_required = |one: &Extension| {
+            config
+                .terms
+                .required
+                .iter()
+                .any(|other| other.name == one.name)
+        };
+        config.terms.optional.retain(|one| !is_required(one));
+        config.terms.supported = BUILT_IN.map(str::to_owned).to_vec();
         Ok(())
     }
 
@@ -81,6 +86,6 @@ fn list(option: &str, text: Option<&str>) -> Result<Vec<Extension>, OptionError>
     if write_extensions(&read).len() > 65_535 {
         return Err(OptionError::new(option, "is longer than 65,535 bytes"));
     }
-    crate::negotiation::check_own(&read).map_err(|kind| wrong(&kind))?;
+    crate::negotiation::check_own(&read.iter().collect::<Vec<_>>()).map_err(|kind| wrong(&kind))?;
     Ok(read)
 }

@@ -20,14 +20,14 @@ use ackline_core::{
 use bytes::BytesMut;
 
 use inbox::Inbox;
-pub use inbox::{Arrival, Received};
+pub use inbox::{Arrival, ExtensionFrame, Next, Received};
 pub use outbox::Delivery;
 use outbox::Outbox;
 pub use outgoing::Outgoing;
 pub use waits::{Interest, Wait};
 
-use crate::text::{check_destination, shown};
-use crate::{Config, Connected, Connection, Error, Event, Kind, Role, refusal};
+use crate::text::{Extension, check_destination, shown};
+use crate::{Config, Connected, Connection, Error, Event, Kind, Proposal, Role, refusal};
 
 /// The connection's own place.
 pub const TOP: Serial = 1;
@@ -45,7 +45,7 @@ pub struct Session {
     inbox: Inbox,
     outbox: Outbox,
     wakes: Wakes,
-    connected: Option<Connected>,
+    agreement: Agreement,
     /// The reason of the peer's ERROR frame.
     failed: Option<Arc<str>>,
     /// Whether the peer has ended its direction.
@@ -55,6 +55,17 @@ pub struct Session {
     /// Whether a peer that has ended its own direction gets no further acknowledgements.
     has_hung_up: bool,
     now: Instant,
+}
+
+/// How far the handshake is.
+#[derive(Debug)]
+enum Agreement {
+    /// The peer's part is awaited.
+    Awaited,
+    /// The application answers the peer.
+    Proposed(Box<Proposal>),
+    /// It has ended.
+    Made(Connected),
 }
 
 /// How this end ends a connection.
@@ -78,7 +89,7 @@ impl Session {
             inbox: Inbox::new(policy),
             outbox: Outbox::new(send_bytes),
             wakes: Wakes::default(),
-            connected: None,
+            agreement: Agreement::Awaited,
             failed: None,
             has_eof: false,
             own_end: None,
@@ -92,23 +103,62 @@ impl Session {
     /// # Errors
     /// [`Error::Blocked`]: it has not ended. [`Error::Failed`]; [`Error::Ended`].
     pub fn connected(&self) -> Result<Connected, Error> {
-        match &self.connected {
-            Some(connected) => Ok(connected.clone()),
-            None => Err(self.over().unwrap_or(Error::Blocked)),
+        self.made().cloned()
+    }
+
+    fn made(&self) -> Result<&Connected, Error> {
+        match &self.agreement {
+            Agreement::Made(connected) => Ok(connected),
+            _ => Err(self.over().unwrap_or(Error::Blocked)),
         }
     }
 
-    /// [`connected`](Self::connected), without its result.
-    fn check_connected(&self) -> Result<(), Error> {
-        match &self.connected {
-            Some(_) => Ok(()),
-            None => Err(self.over().unwrap_or(Error::Blocked)),
+    const fn is_connected(&self) -> bool {
+        matches!(self.agreement, Agreement::Made(_))
+    }
+
+    /// What the peer proposes, where the negotiation is manual. It stays until it is answered.
+    ///
+    /// # Errors
+    /// [`Error::Blocked`]: the peer has not said it. `nothing_proposed`: the handshake has ended, or the connection answers by
+    /// itself. [`Error::Failed`]; [`Error::Ended`].
+    pub fn proposal(&self) -> Result<Proposal, Error> {
+        match &self.agreement {
+            Agreement::Proposed(proposal) => Ok(Proposal::clone(proposal)),
+            Agreement::Awaited if self.machine.is_manual() => {
+                Err(self.over().unwrap_or(Error::Blocked))
+            }
+            _ => Err(self
+                .over()
+                .unwrap_or(Error::Usage(refusal::NOTHING_PROPOSED))),
         }
+    }
+
+    /// Answers what the peer proposes: see [`Connection::answer`].
+    ///
+    /// # Errors
+    /// `nothing_proposed`, `invalid_answer`, `out_of_range`; the end.
+    pub fn answer(
+        &mut self,
+        required: Vec<Extension>,
+        optional: Vec<Extension>,
+    ) -> Result<(), Error> {
+        let answered = self.machine.answer(self.now, required, optional);
+        self.told(answered)?;
+        self.agreement = Agreement::Awaited;
+        // At a client the handshake has ended.
+        self.take();
+        Ok(())
     }
 
     /// Whether the handshake agreed on an extension.
     pub fn has_extension(&self, name: &str) -> bool {
         self.machine.has_extension(name)
+    }
+
+    /// The extensions of the connection, in the order of their numbers.
+    pub fn extensions(&self) -> &[Extension] {
+        self.machine.extensions()
     }
 
     /// Sends bytes of an extension.
@@ -122,6 +172,16 @@ impl Session {
         }
         self.ready(payload.len())?;
         let sent = self.machine.send_extension(name, payload);
+        self.told(sent)
+    }
+
+    /// Passes on bytes of an extension whose number was not agreed on: see [`Connection::forward_extension`].
+    ///
+    /// # Errors
+    /// [`Error::Blocked`]: the handshake has not ended, or no room. `reserved_extension`; the end.
+    pub fn forward_extension(&mut self, id: u8, payload: &[u8]) -> Result<(), Error> {
+        self.ready(payload.len())?;
+        let sent = self.machine.forward_extension(id, payload);
         self.told(sent)
     }
 
@@ -160,7 +220,7 @@ impl Session {
 
     /// Whether the handshake has ended and a frame of so many bytes would be taken.
     fn ready(&mut self, bytes: usize) -> Result<(), Error> {
-        self.check_connected()?;
+        self.made()?;
         if self.machine.is_running() && !self.has_frame_room(bytes) {
             return Err(Error::Blocked);
         }
@@ -257,8 +317,12 @@ impl Session {
 
     fn take_one(&mut self, event: Event) {
         match event {
+            Event::Proposed(proposal) => {
+                self.agreement = Agreement::Proposed(Box::new(proposal));
+                self.wake(Wait::Connected);
+            }
             Event::Connected(connected) => {
-                self.connected = Some(connected);
+                self.agreement = Agreement::Made(connected);
                 self.wake_all();
             }
             Event::Message(message) => {
@@ -273,8 +337,9 @@ impl Session {
             Event::Command(command) => self.arrived(Arrival::Command(command)),
             Event::Subscribe(one) => self.arrived(Arrival::Subscribe(one)),
             Event::Unsubscribe { topic } => self.arrived(Arrival::Unsubscribe(topic)),
-            Event::Extension { name, payload } => {
-                self.inbox.push_extension(name, payload);
+            Event::Extension { id, name, payload } => {
+                self.inbox
+                    .push_extension(ExtensionFrame { id, name, payload });
                 self.wake(Wait::Extension);
             }
             Event::Error { message } => {

@@ -19,12 +19,15 @@ from ackline._micromsg import (
     MOST_MESSAGES,
     PATIENCE,
     Arrival,
+    Codec,
     Command,
     ConnectionBase,
+    Extension,
     Filter,
     Message,
     Outgoing,
     Properties,
+    Proposal,
     Sendable,
     Subscribe,
     Unsubscribe,
@@ -44,6 +47,7 @@ from ackline._micromsg_core import (
 )
 from ackline._micromsg_options import MicromsgConnectOptions as ConnectOptions
 from ackline._micromsg_options import MicromsgListenOptions as ListenOptions
+from ackline._micromsg_terms import proposed
 from ackline._payloads import Buffer
 from ackline._table import known, signed
 from ackline.aio._block import Block
@@ -56,9 +60,11 @@ from ackline.exceptions import LinkClosed, LinkTimeout, TransportError
 __all__ = [
     "Arrival",
     "Broker",
+    "Codec",
     "Command",
     "ConnectOptions",
     "Connection",
+    "Extension",
     "Filter",
     "ListenOptions",
     "Listener",
@@ -66,6 +72,7 @@ __all__ = [
     "Outgoing",
     "Peer",
     "Properties",
+    "Proposal",
     "Sendable",
     "ServeOptions",
     "Subscribe",
@@ -88,6 +95,9 @@ def connect(
     url: str, *, timeout: float | None = None, **options: Unpack[ConnectOptions]
 ) -> Connecting["Connection"]:
     """Connects, and waits until the handshake has ended.
+
+    With ``negotiation="manual"`` it waits for the server's proposal, which `Connection.answer`
+    answers.
 
     ``await`` it, or use it with ``async with``.
 
@@ -161,6 +171,34 @@ class Connection(Block, ConnectionBase):
         while self._core.connected() is None:
             if not await ready(partial(self._core.wait_async, "connected"), left_until(deadline)):
                 raise late("the handshake did not end", timeout)
+
+    async def wait_proposal(self, *, timeout: float | None = None) -> Proposal:
+        """Waits for the extensions that the peer proposes, with ``negotiation="manual"``.
+
+        `answer` answers it, or `fail` refuses the peer; until then the peer waits.
+
+        Args:
+            timeout: Seconds; None waits for ever.
+
+        Raises:
+            LinkTimeout: It has not come in time.
+            UsageError: ``nothing_proposed``: it was answered, or the connection answers by itself.
+            PeerFailed: The peer has ended the connection with an error.
+            ProtocolError: The peer broke a rule.
+            LinkClosed: The connection is over.
+
+        Example:
+            >>> async with await listener.accept() as connection:  # doctest: +SKIP
+            ...     asked = await connection.wait_proposal()
+            ...     if asked.identity in known:
+            ...         connection.answer("json", "batch-ack:max-count=50")
+            ...         await connection.wait_connected()
+        """
+        deadline = deadline_in(timeout)
+        while (native := self._core.proposal()) is None:
+            if not await ready(partial(self._core.wait_async, "proposed"), left_until(deadline)):
+                raise late("the peer proposed nothing", timeout)
+        return proposed(native)
 
     async def send(
         self,

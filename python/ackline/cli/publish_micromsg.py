@@ -38,7 +38,9 @@ from ackline.exceptions import AcklineError, LinkTimeout, ProtocolError, UsageEr
 __all__ = ["OPTIONS", "publish_micromsg"]
 
 _TABLE = "micromsg.connect"
-OPTIONS = options_of(_TABLE, but=("ack_policy", "ack_timer", "connect_timeout", "memory"))
+OPTIONS = options_of(
+    _TABLE, but=("ack_policy", "ack_timer", "connect_timeout", "memory", "negotiation")
+)
 """The options of the command; others it sets itself, or they do nothing for a publisher."""
 _FORMATS = (*FORMATS, "json")
 _MOST = 1024

@@ -19,7 +19,7 @@ from ackline.exceptions import AcklineError, LinkTimeout, UsageError
 __all__ = ["OPTIONS", "Keeping", "serve_micromsg"]
 
 _TABLE = "micromsg.serve"
-_NOT_OPTIONS = ("ack_policy", "ack_timer", "queues", "server_name", "token_file")
+_NOT_OPTIONS = ("ack_policy", "ack_timer", "negotiation", "queues", "server_name", "token_file")
 OPTIONS = options_of(_TABLE, but=_NOT_OPTIONS)
 """The options of the command; the broker sets others itself."""
 _OF_SPOOL = {option.name for option in options_of("receive") if option.sections == ("Spool",)}

@@ -17,7 +17,15 @@ __all__ = ["OPTIONS", "subscribe_micromsg"]
 
 OPTIONS = options_of(
     "micromsg.connect",
-    but=("ack_policy", "ack_timer", "connect_timeout", "fragment_size", "send_bytes"),
+    but=(
+        "ack_policy",
+        "ack_timer",
+        "connect_timeout",
+        "dotnet_frames",
+        "fragment_size",
+        "negotiation",
+        "send_bytes",
+    ),
 )
 """The options of the command; others it sets itself, or they do nothing for a subscriber."""
 _GOODBYE = 1.0

@@ -43,9 +43,11 @@ __all__ = [
     "MicromsgError",
     "MicromsgExtension",
     "MicromsgMessage",
+    "MicromsgProposed",
     "MicromsgServerEvent",
     "MicromsgServerOptions",
     "MicromsgSubscribe",
+    "MicromsgUnknownExtension",
     "MicromsgUnsubscribe",
     "ReactiveCancel",
     "ReactiveClientEvent",
@@ -331,6 +333,17 @@ class LumberjackWriterOptions(TypedDict):
     next_sequence_number: NotRequired[int | None]
 
 
+class MicromsgProposed(TypedDict):
+    """The event ``proposed`` of micromsg."""
+
+    event: Literal["proposed"]
+    major_version: int
+    minor_version: int
+    identity: str
+    required_extensions: str
+    optional_extensions: str
+
+
 class MicromsgConnected(TypedDict):
     """The event ``connected`` of micromsg."""
 
@@ -382,6 +395,14 @@ class MicromsgExtension(TypedDict):
     payload: bytes
 
 
+class MicromsgUnknownExtension(TypedDict):
+    """The event ``unknown_extension`` of micromsg."""
+
+    event: Literal["unknown_extension"]
+    id: int
+    payload: bytes
+
+
 class MicromsgSubscribe(TypedDict):
     """The event ``subscribe`` of micromsg."""
 
@@ -405,11 +426,13 @@ class MicromsgError(TypedDict):
 
 
 MicromsgClientEvent: TypeAlias = (
-    MicromsgConnected
+    MicromsgProposed
+    | MicromsgConnected
     | MicromsgMessage
     | MicromsgAcknowledged
     | MicromsgCommand
     | MicromsgExtension
+    | MicromsgUnknownExtension
     | MicromsgSubscribe
     | MicromsgUnsubscribe
     | MicromsgError
@@ -422,28 +445,33 @@ class MicromsgClientOptions(TypedDict):
 
     ack_policy: NotRequired[Literal["manual", "auto"]]
     ack_timer_ms: NotRequired[int | None]
+    dotnet_frames: NotRequired[Literal["change", "always"]]
     fragment_size: NotRequired[int]
     handshake_timeout_ms: NotRequired[int | None]
     message_receive_timeout_ms: NotRequired[int | None]
     max_payload_bytes: NotRequired[int]
     max_message_bytes: NotRequired[int]
     max_names: NotRequired[int]
+    negotiation: NotRequired[Literal["auto", "manual"]]
     start: NotRequired[Literal["handshake", "established"]]
     identity: NotRequired[str]
     required_extensions: NotRequired[str]
     optional_extensions: NotRequired[str]
     supported: NotRequired[list[str]]
+    forwards: NotRequired[bool]
     extensions: NotRequired[str]
     next_send_sequence_number: NotRequired[int]
     next_receive_sequence_number: NotRequired[int]
 
 
 MicromsgServerEvent: TypeAlias = (
-    MicromsgConnected
+    MicromsgProposed
+    | MicromsgConnected
     | MicromsgMessage
     | MicromsgAcknowledged
     | MicromsgCommand
     | MicromsgExtension
+    | MicromsgUnknownExtension
     | MicromsgSubscribe
     | MicromsgUnsubscribe
     | MicromsgError
@@ -456,17 +484,20 @@ class MicromsgServerOptions(TypedDict):
 
     ack_policy: NotRequired[Literal["manual", "auto"]]
     ack_timer_ms: NotRequired[int | None]
+    dotnet_frames: NotRequired[Literal["change", "always"]]
     fragment_size: NotRequired[int]
     handshake_timeout_ms: NotRequired[int | None]
     message_receive_timeout_ms: NotRequired[int | None]
     max_payload_bytes: NotRequired[int]
     max_message_bytes: NotRequired[int]
     max_names: NotRequired[int]
+    negotiation: NotRequired[Literal["auto", "manual"]]
     start: NotRequired[Literal["handshake", "established"]]
     identity: NotRequired[str]
     required_extensions: NotRequired[str]
     optional_extensions: NotRequired[str]
     supported: NotRequired[list[str]]
+    forwards: NotRequired[bool]
     extensions: NotRequired[str]
     next_send_sequence_number: NotRequired[int]
     next_receive_sequence_number: NotRequired[int]

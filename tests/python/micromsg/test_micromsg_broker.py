@@ -143,7 +143,14 @@ def test_messages_that_end_with_a_broker_without_a_spool_are_told(
         connection.send_some([(b"%d" % number, "queue/jobs") for number in range(7)])
         wait_until(lambda: broker.stats()["waiting"] == 7, "all have come")
     connection.abort()
-    (line,) = [it.getMessage() for it in caplog.records if "queues_dropped" in it.getMessage()]
+
+    def lines() -> list[str]:
+        texts = [record.getMessage() for record in caplog.records]
+        return [text for text in texts if "queues_dropped" in text]
+
+    # Lines are handed over by a thread.
+    wait_until(lambda: bool(lines()), "it is told")
+    (line,) = lines()
     assert "messages=7" in line
 
 

@@ -30,7 +30,7 @@ use ackline_link::{
     Acceptor, AcceptorOptions, AcceptorStats, Admitted, Budget, Endpoint, Link, ListenSpec,
 };
 use ackline_micromsg::broker::QueueNames;
-use ackline_micromsg::{AckPolicy, Config, Error, Offer, Role};
+use ackline_micromsg::{AckPolicy, Config, Error, Negotiation, Offer, Role};
 use ackline_spool::WriterOptions;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -103,6 +103,7 @@ impl BrokerOptions {
         self.offer.apply(&mut self.link)?;
         // The broker acknowledges messages once they are handed on.
         self.link.ack_policy = AckPolicy::Manual;
+        self.link.terms.negotiation = Negotiation::Automatic;
         filled(endpoint(&plain)?, &self.tls)
     }
 }

@@ -2,15 +2,19 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use ackline_core::Serial;
 use ackline_link::{Admitted, Budget, End, Link, LinkStats, PeerInfo};
 use ackline_micromsg::session::Outgoing as Message;
-use ackline_micromsg::session::{Arrival, Received, TOP, Wait};
-use ackline_micromsg::{Config, Connected, Error, Filter, Kind, Role, refusal};
-use bytes::Bytes;
+use ackline_micromsg::session::{Arrival, ExtensionFrame, Next, Received, TOP, Wait};
+use ackline_micromsg::text::Extension;
+use ackline_micromsg::{
+    Config, Connected, Error, Filter, Kind, Negotiation, Proposal, Role, refusal,
+};
 use tokio::time::Instant;
 
 use super::options::ConnectOptions;
@@ -67,6 +71,7 @@ impl Connection {
     pub(super) async fn connect(url: &str, mut options: ConnectOptions) -> Result<Self, Error> {
         let endpoint = options.endpoint(url)?;
         let timeout = options.connect_timeout;
+        let is_manual = options.link.terms.negotiation == Negotiation::Manual;
         let made = Made {
             config: options.link,
             send_bytes: options.send_bytes,
@@ -75,7 +80,11 @@ impl Connection {
         let link = || made.link(Role::Client, &Arc::from(""));
         let link = dialing::dial(&endpoint, timeout, link).await?;
         let connection = Self::of(link, None);
-        connection.connected().await?;
+        if is_manual {
+            connection.proposal().await?;
+        } else {
+            connection.connected().await?;
+        }
         Ok(connection)
     }
 
@@ -146,6 +155,38 @@ impl Connection {
     /// As said.
     pub fn try_connected(&self) -> Result<Connected, Error> {
         self.top.call_now(|session, _| session.connected())
+    }
+
+    /// Waits for the extensions that the peer proposes, where the negotiation is manual. Cancel-safe.
+    ///
+    /// # Errors
+    /// `nothing_proposed`: the handshake has ended, or the negotiation is auto. [`Error::Failed`]; [`Error::Ended`].
+    pub async fn proposal(&self) -> Result<Proposal, Error> {
+        let proposal = |session: &mut Session, _| session.proposal();
+        self.top.when(|_| Wait::Connected, proposal).await
+    }
+
+    /// As [`proposal`](Self::proposal), or [`Error::Blocked`].
+    ///
+    /// # Errors
+    /// As said.
+    pub fn try_proposal(&self) -> Result<Proposal, Error> {
+        self.top.call_now(|session, _| session.proposal())
+    }
+
+    /// Answers what the peer proposes. A server requires and suggests extensions; a client decides on those that are used, with
+    /// the numbers of their order. [`fail`](Self::fail) refuses the peer in place of it.
+    ///
+    /// # Errors
+    /// `nothing_proposed`, `invalid_answer`, `out_of_range`; [`Error::Failed`]; [`Error::Ended`].
+    pub fn answer(&self, required: Vec<Extension>, optional: Vec<Extension>) -> Result<(), Error> {
+        self.top
+            .call(|session, _| session.answer(required, optional))
+    }
+
+    /// The extensions of the connection, in the order of their numbers; none before the end of the handshake.
+    pub fn extensions(&self) -> Vec<Extension> {
+        self.top.call(|session, _| session.extensions().to_vec())
     }
 
     /// Sends a message, once the window and the transport have room; returns its position among all messages of this end,
@@ -287,12 +328,11 @@ impl Connection {
         self.top.call_now(|session, _| session.take_arrival())
     }
 
-    /// The next frame of an extension: the extension's name, and the bytes; `None` once the peer has ended the connection in
-    /// order. Cancel-safe.
+    /// The next frame of an extension; `None` once the peer has ended the connection in order. Cancel-safe.
     ///
     /// # Errors
     /// As [`receive`](Self::receive).
-    pub async fn receive_extension(&self) -> Result<Option<(Arc<str>, Bytes)>, Error> {
+    pub async fn receive_extension(&self) -> Result<Option<ExtensionFrame>, Error> {
         let take = |session: &mut Session, _| session.take_extension();
         self.top.when(|_| Wait::Extension, take).await
     }
@@ -301,8 +341,25 @@ impl Connection {
     ///
     /// # Errors
     /// As said.
-    pub fn try_receive_extension(&self) -> Result<Option<(Arc<str>, Bytes)>, Error> {
+    pub fn try_receive_extension(&self) -> Result<Option<ExtensionFrame>, Error> {
         self.top.call_now(|session, _| session.take_extension())
+    }
+
+    /// What came next, in the order of the wire, which [`receive`](Self::receive), [`receive_command`](Self::receive_command) and
+    /// [`receive_extension`](Self::receive_extension) do not keep between each other. Of messages that came one behind the other,
+    /// up to `max` and about `bytes` of payload. `None` once the peer has ended the connection in order. Cancel-safe.
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive).
+    pub async fn receive_next(&self, max: usize, bytes: usize) -> Result<Option<Next>, Error> {
+        let kinds: [fn(Serial) -> Wait; 3] =
+            [|_| Wait::Message, |_| Wait::Extension, |_| Wait::Arrival];
+        poll_fn(|context| {
+            let take = |session: &mut Session, _| session.take_next(max, bytes);
+            let mut polled = kinds.iter().map(|kind| self.top.poll(*kind, context, take));
+            polled.find(Poll::is_ready).unwrap_or(Poll::Pending)
+        })
+        .await
     }
 
     /// Subscribes to a topic or a queue of the peer; a second subscription to it replaces the first. Cancel-safe.
@@ -340,6 +397,15 @@ impl Connection {
     /// `extension_not_negotiated`; [`Error::Failed`]; [`Error::Ended`].
     pub async fn send_extension(&self, name: &str, payload: &[u8]) -> Result<(), Error> {
         let send = |session: &mut Session, _| session.send_extension(name, payload);
+        self.top.when(|_| Wait::Room, send).await
+    }
+
+    /// Passes on a frame of an extension whose number was not agreed on, as proxies do. Cancel-safe.
+    ///
+    /// # Errors
+    /// `reserved_extension`: an extension has this number. [`Error::Failed`]; [`Error::Ended`].
+    pub async fn forward_extension(&self, id: u8, payload: &[u8]) -> Result<(), Error> {
+        let send = |session: &mut Session, _| session.forward_extension(id, payload);
         self.top.when(|_| Wait::Room, send).await
     }
 
@@ -411,6 +477,6 @@ impl Connection {
 }
 
 /// Time for the peer's end of the transport behind ours.
-const LAST_BYTES: Duration = Duration::from_secs(1);
+pub(super) const LAST_BYTES: Duration = Duration::from_secs(1);
 /// The reason of the end of a connection whose time is over.
 pub(super) const TOO_OLD: &str = "the connection is as old as this end allows: connect again";

@@ -52,6 +52,8 @@ mod micromsg;
 mod micromsg_broker;
 #[cfg(feature = "spool")]
 mod micromsg_half_open;
+#[cfg(feature = "micromsg")]
+mod micromsg_proxy;
 #[cfg(feature = "spool")]
 mod micromsg_receiver;
 #[cfg(feature = "reactive")]

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use ackline::micromsg::{
-    self, AckPolicy, Arrival, Config, ConnectOptions, Connection, Error, Filter, ListenOptions,
-    Message, Number, Offer, Property, PropertyRef,
+    self, AckPolicy, Arrival, Config, ConnectOptions, Connection, Error, ExtensionFrame, Filter,
+    ListenOptions, Message, Number, Offer, Property, PropertyRef,
 };
 use ackline_link::End;
 use ackline_link::tls::TlsOptions;
@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// Time in which something that must not happen would have happened.
-const MOMENT: Duration = Duration::from_millis(100);
+pub(crate) const MOMENT: Duration = Duration::from_millis(100);
 
 pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
     timeout(LONG, what).await.expect("it happens in time")
@@ -49,7 +49,7 @@ pub(crate) async fn listener_with((offer, link): (Offer, Config)) -> (micromsg::
 }
 
 /// A connector and the connection that its listener accepted, both with this offer and configuration.
-async fn pair_with((offer, link): (Offer, Config)) -> (Connection, Connection) {
+pub(crate) async fn pair_with((offer, link): (Offer, Config)) -> (Connection, Connection) {
     let (listener, _) = listener_with((offer.clone(), link.clone())).await;
     let connecting = ConnectOptions {
         offer,
@@ -319,7 +319,8 @@ async fn commands_subscriptions_and_frames_of_extensions_arrive_apart() {
         unsubscribed,
         Some(Arrival::Unsubscribe("people".to_owned()))
     );
-    let (name, payload) = soon(right.receive_extension()).await.unwrap().unwrap();
+    let ExtensionFrame { name, payload, .. } =
+        soon(right.receive_extension()).await.unwrap().unwrap();
     assert_eq!(
         (&*name, payload),
         ("x-trace", Bytes::from_static(b"\0\xff"))
@@ -509,74 +510,4 @@ fn urls_and_options_that_cannot_be_used_are_told_without_connecting() {
             .contains("name")
     );
     micromsg::check("micromsg://h:1", &default()).unwrap();
-}
-
-#[tokio::test]
-async fn a_bridge_passes_on_what_it_does_not_know_and_acknowledges_end_to_end() {
-    let own = || {
-        with(
-            AckPolicy::Manual,
-            Some("batch-ack:max-count=5;pub-sub;x-trace"),
-            10,
-        )
-    };
-    let ((client, near), (far, server)) = (pair_with(own()).await, pair_with(own()).await);
-    let bridging = tokio::spawn({
-        let (near, far) = (near.clone(), far.clone());
-        async move { micromsg::bridge(&near, &far).await }
-    });
-    soon(client.send_extension("x-trace", b"\0\x01"))
-        .await
-        .unwrap();
-    let (name, payload) = soon(server.receive_extension()).await.unwrap().unwrap();
-    assert_eq!(
-        (&*name, payload),
-        ("x-trace", Bytes::from_static(b"\0\x01"))
-    );
-    let filter = Filter::read(b"age>=N18").unwrap();
-    soon(client.subscribe("people", Some(&filter)))
-        .await
-        .unwrap();
-    soon(client.command("hello", &[])).await.unwrap();
-    let Some(Arrival::Subscribe(wanted)) = soon(server.receive_command()).await.unwrap() else {
-        panic!("a subscription");
-    };
-    assert_eq!(
-        (wanted.topic.as_str(), wanted.filter.as_deref()),
-        ("people", Some(&filter))
-    );
-    assert!(matches!(
-        soon(server.receive_command()).await.unwrap(),
-        Some(Arrival::Command(_))
-    ));
-    // The window of the other side holds the sender back: five there, and five on the way.
-    let message = |number: u64| {
-        Message::new("t", number.to_string()).with("a", Property::Number(Number::Whole(1)))
-    };
-    for number in 1..=5 {
-        soon(server.send(&message(number))).await.unwrap();
-    }
-    assert!(timeout(MOMENT, server.send(&message(6))).await.is_err());
-    for number in 1..=5 {
-        let received = soon(client.receive()).await.unwrap().unwrap();
-        assert_eq!(received.message.raw_properties(), "a:N1;");
-        assert_eq!(received.message.payload().to_bytes(), number.to_string());
-        assert!(
-            matches!(server.try_acknowledged(number), Err(Error::Blocked)),
-            "not before its receiver"
-        );
-        client.ack(received.position).unwrap();
-        soon(server.acknowledged(number)).await.unwrap();
-    }
-    soon(client.close(Some(LONG))).await.unwrap();
-    soon(bridging).await.unwrap().unwrap();
-}
-
-#[tokio::test]
-async fn a_bridge_ends_where_the_other_end_lacks_an_extension() {
-    let (client, near) = pair_with(with(AckPolicy::Manual, Some("x-trace"), 10)).await;
-    let (far, _server) = pair_with(with(AckPolicy::Manual, None, 10)).await;
-    soon(client.send_extension("x-trace", b"1")).await.unwrap();
-    let ended = soon(micromsg::bridge(&near, &far)).await.unwrap_err();
-    assert_eq!(ended.code(), "extension_not_negotiated");
 }

@@ -13,7 +13,7 @@ use ackline::link::{Endpoint, Link};
 use ackline::spool::{ReadOptions, Spool};
 use ackline::{Receiver, ReceiverOptions, ReceiverStats};
 use ackline_micromsg::text::Extension;
-use ackline_micromsg::{Config, Connection, Event, Outbound, Role};
+use ackline_micromsg::{Config, Connection, Event, Outbound, Role, Terms};
 use ackline_testkit::lines::{keep, lines};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
@@ -59,7 +59,10 @@ fn with(extensions: &[&str]) -> Config {
         properties: Vec::new(),
     };
     Config {
-        optional: extensions.iter().map(extension).collect(),
+        terms: Terms {
+            optional: extensions.iter().map(extension).collect(),
+            ..Terms::default()
+        },
         ..Config::default()
     }
 }
@@ -328,10 +331,8 @@ const TYPED: (&str, &str) = ("micromsg.dotnet_type", "App.Order, App");
 async fn properties_type_and_identity_are_attributes_of_a_row() {
     let dir = tempfile::tempdir().unwrap();
     let receiver = start(dir.path(), &json!({})).await;
-    let config = Config {
-        identity: "worker-7".to_owned(),
-        ..with(&["batch-ack", "dotnet"])
-    };
+    let mut config = with(&["batch-ack", "dotnet"]);
+    config.terms.identity = "worker-7".to_owned();
     let publisher = Publisher::with(&receiver, config).await;
     let cases: [Case; 6] = [
         ("", None, &[LINK]),

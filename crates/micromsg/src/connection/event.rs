@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ackline_core::{EVENTS_PER_CALL, Payload};
 use bytes::Bytes;
 
+use super::Proposal;
 use crate::Filter;
 use crate::frame::Version;
 use crate::parts::Parts;
@@ -15,6 +16,9 @@ use crate::text::{Command, Properties};
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
+    /// The peer proposes extensions, and the application answers with
+    /// [`Connection::answer`](crate::Connection::answer).
+    Proposed(Proposal),
     /// The handshake has ended.
     Connected(Connected),
     /// A message.
@@ -28,7 +32,10 @@ pub enum Event {
     Command(Command),
     /// Bytes of an extension.
     Extension {
-        /// The extension.
+        /// Its number.
+        id: u8,
+        /// The extension; empty where none has this number, which is only possible at an end that
+        /// [forwards](crate::Terms::forwards).
         name: Arc<str>,
         /// The bytes.
         payload: Bytes,
@@ -134,6 +141,7 @@ impl Event {
             Self::Subscribe(one) => one.held_bytes(),
             Self::Unsubscribe { topic } => topic.len(),
             Self::Error { message } => message.len(),
+            Self::Proposed(proposal) => proposal.held_bytes(),
             _ => 0,
         };
         own.saturating_add(EVENT_BYTES)

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use ackline_core::Shared;
 use bytes::Buf as _;
 
+use super::proposal::Asked;
 use super::window::Order;
 use super::{
-    Agreed, Bytes, BytesMut, Connected, Connection, EVENTS_PER_CALL, Event, Filter, Fragments,
-    Kind, Life, Lists, Message, Need, OWED_BYTES, ProtocolError, Replied, Role, Stop, Subscribe,
-    VERSION, Version, frame, negotiation,
+    Bytes, BytesMut, Connected, Connection, EVENTS_PER_CALL, Event, Filter, Fragments, Kind, Life,
+    Lists, Message, Need, OWED_BYTES, ProtocolError, Replied, Stop, Subscribe, VERSION, Version,
+    frame, negotiation,
 };
 use crate::Limits;
 use crate::frame::Frame;
@@ -32,7 +33,7 @@ impl Connection {
                     input.clear();
                     return Ok(Need::Input { at_least: 1 });
                 }
-                Life::Idle => return Ok(Need::Room),
+                Life::Idle | Life::Proposed(_) => return Ok(Need::Room),
                 _ if self.events.is_full() || owed >= OWED_BYTES => return Ok(Need::Room),
                 _ => {}
             }
@@ -86,7 +87,7 @@ impl Connection {
     /// version or the client's own.
     fn check_version(&self, version: Version) -> Result<(), Kind> {
         let is_sound = match &self.state.life {
-            Life::Replied(replied) => replied.versions.contains(&version),
+            Life::Replied(replied) => replied.asked.versions.contains(&version),
             _ => version.min(VERSION).major == VERSION.major,
         };
         if is_sound {
@@ -98,37 +99,22 @@ impl Connection {
 
     fn shake(&mut self, version: Version, identity: String, lists: Lists) -> Result<(), Kind> {
         let lower = version.min(VERSION);
-        match std::mem::replace(&mut self.state.life, Life::Running) {
-            Life::Replied(replied) => {
-                self.agreed = negotiation::check(&replied.client, &replied.reply, &lists)?;
-                let [_, version] = replied.versions;
-                self.connected(version, replied.identity);
-            }
-            Life::Waiting => {
-                let reply = negotiation::reply(&self.config, &lists)?;
-                check_length(&reply)?;
-                self.put_handshake(lower, &reply);
-                self.state.named_bytes = lists.held_bytes().saturating_add(reply.held_bytes());
-                self.state.life = Life::Replied(Box::new(Replied {
-                    client: lists,
-                    reply,
-                    versions: [version, lower],
-                    identity,
-                }));
-            }
-            _ => {
-                debug_assert_eq!(self.state.role, Role::Client);
-                let chosen = negotiation::decide(&self.config, &lists)?;
-                check_length(&chosen)?;
-                self.put_handshake(lower, &chosen);
-                self.agreed = Agreed::decided(&self.config, &lists, &chosen);
-                self.connected(lower, identity);
-            }
+        let life = std::mem::replace(&mut self.state.life, Life::Running);
+        if let Life::Replied(replied) = life {
+            let Replied { asked, reply } = *replied;
+            self.agreed = negotiation::check(&asked.lists, &reply, &lists)?;
+            let [_, version] = asked.versions;
+            self.connected(version, asked.identity);
+            return Ok(());
         }
-        Ok(())
+        self.propose(Asked {
+            lists,
+            versions: [version, lower],
+            identity,
+        })
     }
 
-    fn connected(&mut self, version: Version, identity: String) {
+    pub(super) fn connected(&mut self, version: Version, identity: String) {
         self.state.named_bytes = negotiation::held_bytes(self.agreed.extensions());
         let extensions = self.agreed.names().map(str::to_owned).collect();
         self.events.push(Event::Connected(Connected {
@@ -298,9 +284,15 @@ impl Connection {
         payload: std::ops::Range<usize>,
         whole: Whole<'_>,
     ) -> Result<(), Kind> {
-        let count = self.agreed.len();
         let Some(name) = self.agreed.name(id) else {
-            return Err(Kind::UnknownExtension { id, count });
+            let count = self.agreed.len();
+            if !self.config.terms.forwards {
+                return Err(Kind::UnknownExtension { id, count });
+            }
+            let (payload, _) = whole.part(&mut self.block, payload);
+            let name = Arc::from("");
+            self.events.push(Event::Extension { id, name, payload });
+            return Ok(());
         };
         let is_ack = self.agreed.ack().is_some_and(|(ack, _)| ack == id);
         match name {
@@ -323,7 +315,7 @@ impl Connection {
                 };
                 self.names.last = Some((id, Arc::clone(&name)));
                 let (payload, _) = whole.part(&mut self.block, payload);
-                self.events.push(Event::Extension { name, payload });
+                self.events.push(Event::Extension { id, name, payload });
                 Ok(())
             }
         }
@@ -343,18 +335,6 @@ impl Connection {
             Err(_) => "it has not two bytes",
         };
         Err(Kind::InvalidAcknowledgement { reason })
-    }
-}
-
-/// A list that both ends have part in may be longer than either end's: its length has two bytes.
-fn check_length(lists: &Lists) -> Result<(), Kind> {
-    let mut written = super::written(lists).into_iter();
-    match written.find(|list| list.len() > 65_535) {
-        None => Ok(()),
-        Some(list) => Err(Kind::InvalidExtensionList {
-            text: list.chars().take(100).collect(),
-            reason: "with the entries of both ends it is longer than 65,535 bytes",
-        }),
     }
 }
 

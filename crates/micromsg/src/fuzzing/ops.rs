@@ -8,7 +8,7 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use super::model::{ACK_TIMER, Coming, Direction, Sent};
 use crate::frame::Head;
 use crate::text::read_extensions;
-use crate::{AckPolicy, Config, Connection, Event, Outbound, Role};
+use crate::{AckPolicy, Config, Connection, Event, Outbound, Role, Terms};
 
 /// The first bytes choose the extensions and the options, each further one a call.
 pub(super) fn ops(start: Instant, data: &[u8]) {
@@ -66,9 +66,12 @@ fn config(setup: u8, numbers: u8, policy: AckPolicy) -> Config {
         ack_policy: policy,
         ack_timer: Some(ACK_TIMER),
         fragment_size: fragment_size.unwrap_or(1),
-        supported: ["json", "x-note", "ack", "dotnet", "pub-sub", "batch-ack"]
-            .map(str::to_owned)
-            .to_vec(),
+        terms: Terms {
+            supported: ["json", "x-note", "ack", "dotnet", "pub-sub", "batch-ack"]
+                .map(str::to_owned)
+                .to_vec(),
+            ..Terms::default()
+        },
         next_send: first(numbers),
         next_receive: first(numbers >> 2),
         ..Config::default()
@@ -98,9 +101,9 @@ impl World {
             let mut config = config(setup, numbers, policy);
             let sends = Direction::new(window, config.next_send);
             if role == Role::Client && setup & 64 == 0 {
-                config.optional.clone_from(&list);
+                config.terms.optional.clone_from(&list);
             } else if role == Role::Client {
-                config.required.clone_from(&list);
+                config.terms.required.clone_from(&list);
             }
             let connection = if is_established {
                 Connection::established(now, role, config, list.clone()).expect("it is sound")

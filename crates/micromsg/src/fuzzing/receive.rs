@@ -6,7 +6,7 @@ use ackline_core::{Connection as _, ErrorKind as _, Lifecycle, Need, SendQueue};
 use bytes::{Buf as _, Bytes, BytesMut};
 
 use crate::text::read_extensions;
-use crate::{Config, Connection, Event, Limits, Outbound, Role};
+use crate::{Config, Connection, Event, Limits, Outbound, Role, Terms};
 
 /// Everything that an application and the peer see of a run.
 #[derive(Debug, Default, PartialEq)]
@@ -42,10 +42,13 @@ fn config() -> Config {
     let list = |text: &str| read_extensions(text.as_bytes()).unwrap_or_default();
     Config {
         fragment_size: 5,
-        identity: "fuzz".to_owned(),
-        required: list("json"),
-        optional: list("batch-ack:max-count=3;dotnet"),
-        supported: ["pub-sub", "ack", "x-note"].map(str::to_owned).to_vec(),
+        terms: Terms {
+            identity: "fuzz".to_owned(),
+            required: list("json"),
+            optional: list("batch-ack:max-count=3;dotnet"),
+            supported: ["pub-sub", "ack", "x-note"].map(str::to_owned).to_vec(),
+            ..Terms::default()
+        },
         // Numbers begin again behind the first of them.
         next_send: 65_534,
         next_receive: 65_534,

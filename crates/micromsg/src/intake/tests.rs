@@ -41,7 +41,10 @@ fn with(extensions: &[&str]) -> Config {
         properties: Vec::new(),
     };
     Config {
-        optional: extensions.iter().map(extension).collect(),
+        terms: Terms {
+            optional: extensions.iter().map(extension).collect(),
+            ..Terms::default()
+        },
         ..Config::default()
     }
 }
@@ -208,7 +211,7 @@ fn messages_that_came_together_are_one_run_of_each_destination_and_the_numbers_g
 #[test]
 fn a_run_has_one_type_and_consecutive_numbers() {
     let mut peer = with(&["batch-ack", "dotnet"]);
-    peer.identity = "worker 7".to_owned();
+    peer.terms.identity = "worker 7".to_owned();
     let mut pair = Pair::with(server(100), peer);
     pair.flow();
     for (destination, dotnet_type) in [
@@ -313,7 +316,7 @@ fn the_smaller_count_of_both_ends_is_the_window_and_more_messages_end_the_connec
     for (own, theirs, window) in [(3, None, 3), (7, Some("5"), 5), (5, Some("7"), 5)] {
         let mut peer = with(&["batch-ack"]);
         let count = theirs.map(|count| ("max-count".to_owned(), count.to_owned()));
-        peer.optional[0].properties.extend(count);
+        peer.terms.optional[0].properties.extend(count);
         let mut pair = Pair::with(server(own), peer);
         pair.flow();
         assert_eq!(pair.peer.window(), Ok(window));
@@ -414,7 +417,7 @@ fn messages_without_acknowledgements_land_and_the_operator_is_told_once() {
 #[test]
 fn a_receiver_is_no_broker() {
     let mut peer = with(&["batch-ack"]);
-    peer.required = with(&["pub-sub"]).optional;
+    peer.terms.required = with(&["pub-sub"]).terms.optional;
     let mut pair = Pair::with(server(100), peer);
     let wrong = pair.try_flow().unwrap_err();
     assert!(matches!(wrong, Kind::MissingExtension { .. }), "{wrong:?}");

@@ -114,7 +114,7 @@ impl Session {
     /// [`Error::Blocked`]: the handshake has not ended, as many messages as were agreed on wait for their acknowledgement, or
     /// there is no room. `not_ascii`, `out_of_range`, `message_too_large`, `extension_not_negotiated`; the end.
     pub fn send(&mut self, message: Outbound<'_>, payload: &Bytes) -> Result<u64, Error> {
-        self.check_connected()?;
+        self.made()?;
         let len = u64::try_from(payload.len()).unwrap_or(u64::MAX);
         if len > self.machine.limits().max_message_bytes {
             return Err(Error::Usage(refusal::MESSAGE_TOO_LARGE));
@@ -226,7 +226,7 @@ impl Session {
         if position > self.outbox.sent {
             return Err(Error::Usage(refusal::NOT_SENT));
         }
-        if self.connected.is_some() && self.machine.windowed().is_none() {
+        if self.is_connected() && self.machine.windowed().is_none() {
             return Err(Error::Usage(refusal::EXTENSION_NOT_NEGOTIATED));
         }
         let left = self.outbox.sent.saturating_sub(self.outbox.acknowledged);

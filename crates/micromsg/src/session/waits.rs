@@ -8,7 +8,7 @@ use crate::Error;
 /// The kinds of waits: each has its own wake key.
 #[derive(Debug, Clone, Copy)]
 pub enum Wait {
-    /// The end of the handshake.
+    /// The end of the handshake, or a proposal of the peer's.
     Connected,
     /// A message.
     Message,
@@ -49,6 +49,8 @@ impl Wait {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Interest {
+    /// The peer's proposal is there, or none will come any more.
+    Proposed,
     /// The handshake has ended.
     Connected,
     /// A message is there, or none will come any more.
@@ -82,7 +84,7 @@ impl Handles for Session {
 
     fn interest_key(interest: Interest, _: Serial) -> u64 {
         match interest {
-            Interest::Connected => Wait::Connected.key(),
+            Interest::Proposed | Interest::Connected => Wait::Connected.key(),
             Interest::Message => Wait::Message.key(),
             Interest::Arrival => Wait::Arrival.key(),
             Interest::Extension => Wait::Extension.key(),
@@ -95,7 +97,8 @@ impl Handles for Session {
     fn is_there(&mut self, _: Serial, interest: Interest) -> bool {
         let is_over = self.over().is_some();
         match interest {
-            Interest::Connected => self.connected.is_some() || is_over,
+            Interest::Proposed => !matches!(self.proposal(), Err(Error::Blocked)),
+            Interest::Connected => self.is_connected() || is_over,
             Interest::Message => is_over || self.inbox.has_message(),
             Interest::Arrival => is_over || self.inbox.has_arrival(),
             Interest::Extension => is_over || self.inbox.has_extension(),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ackline_core::{Connection as _, ErrorKind as _, Lifecycle, Need, SendQueue};
 use ackline_micromsg::text::{Properties, read_extensions};
-use ackline_micromsg::{Config, Connection, Event, Filter, Role};
+use ackline_micromsg::{Config, Connection, Event, Filter, Role, Terms};
 use bytes::{Buf as _, Bytes, BytesMut};
 
 use crate::counting::{allocated, peak};
@@ -26,7 +26,10 @@ fn established(extensions: &str) -> Connection {
 
 fn server(supported: &[&str]) -> Connection {
     let config = Config {
-        supported: supported.iter().map(|name| (*name).to_owned()).collect(),
+        terms: Terms {
+            supported: supported.iter().map(|name| (*name).to_owned()).collect(),
+            ..Terms::default()
+        },
         ..Config::default()
     };
     let mut end = Connection::new(Instant::now(), Role::Server, config);
@@ -177,7 +180,10 @@ fn one_name_of_65_535_bytes_is_refused_and_the_reason_fits_a_frame() {
 #[test]
 fn a_reply_whose_escapes_outgrow_the_final_handshake_is_refused() {
     let config = Config {
-        required: read_extensions(b"json;xml").unwrap(),
+        terms: Terms {
+            required: read_extensions(b"json;xml").unwrap(),
+            ..Terms::default()
+        },
         ..Config::default()
     };
     let values = [vec![b'!'; 30_000], vec![b'a'; 65_000]];

@@ -5,7 +5,9 @@ use std::time::Instant;
 
 use ackline_core::{Connection as _, ErrorKind as _, Lifecycle, Need, SendQueue};
 use ackline_micromsg::text::{Extension, read_extensions};
-use ackline_micromsg::{AckPolicy, Config, Connection, Event, Limits, Outbound, Role, refusal};
+use ackline_micromsg::{
+    AckPolicy, Config, Connection, Event, Limits, Outbound, Role, Terms, refusal,
+};
 use bytes::{Buf as _, Bytes, BytesMut};
 
 mod agreement;
@@ -32,9 +34,12 @@ fn connecting(role: Role, config: Config) -> Connection {
 
 fn wishes(required: &str, optional: &str, supported: &str) -> Config {
     Config {
-        required: list(required),
-        optional: list(optional),
-        supported: supported.split_terminator(';').map(str::to_owned).collect(),
+        terms: Terms {
+            required: list(required),
+            optional: list(optional),
+            supported: supported.split_terminator(';').map(str::to_owned).collect(),
+            ..Terms::default()
+        },
         ..Config::default()
     }
 }

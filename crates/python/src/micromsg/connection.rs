@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex};
 
 use ackline::micromsg::{
-    Arrival, ConnectOptions, Connected, Connection, Error, Interest, Session, connect,
+    Arrival, ConnectOptions, Connected, Connection, Error, Extension, Interest, Session, connect,
+    read_extensions,
 };
 use ackline_core::locked;
 use ackline_core::options::Uses;
-use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
@@ -48,7 +48,12 @@ type Peer<'py> = (String, String, Bound<'py, PyDict>);
 /// The peer's name, the version, and the extensions.
 type Agreed = (String, (u8, u8), Vec<String>);
 
-/// Connects, and ends the handshake.
+/// Extensions with their properties.
+type Extensions = Vec<(String, Vec<(String, String)>)>;
+/// The peer's name, the version, and the extensions that it requires and suggests.
+type Proposed = (String, (u8, u8), Extensions, Extensions);
+
+/// Connects, and ends the handshake, or waits for the server's proposal.
 #[pyfunction]
 pub(crate) fn micromsg_connect(
     py: Python<'_>,
@@ -73,6 +78,35 @@ impl MicroMsgConnection {
             let version = (agreed.version.major, agreed.version.minor);
             (agreed.identity, version, agreed.extensions)
         }))
+    }
+
+    /// What the peer proposes: its name, the version, and the extensions that it requires and suggests; `None` before it
+    /// comes.
+    fn proposal(&self, py: Python<'_>) -> PyResult<Option<Proposed>> {
+        let connection = self.connection.get()?;
+        let proposal = unless_blocked(py.detach(|| connection.try_proposal()))?;
+        let list = |extensions: Vec<Extension>| {
+            let each = extensions.into_iter();
+            each.map(|one| (one.name, one.properties)).collect()
+        };
+        Ok(proposal.map(|proposal| {
+            let version = (proposal.version.major, proposal.version.minor);
+            let lists = [proposal.required, proposal.optional].map(list);
+            let [required, optional] = lists;
+            (proposal.identity, version, required, optional)
+        }))
+    }
+
+    /// Answers what the peer proposes.
+    fn answer(&self, py: Python<'_>, required: Text<'_>, optional: Text<'_>) -> PyResult<()> {
+        let connection = self.connection.get()?;
+        let list = |text: Text<'_>| {
+            let read = read_extensions(text.0.as_bytes());
+            read.map_err(|kind| errors::usage("invalid_answer", &kind.to_string()))
+        };
+        let (required, optional) = (list(required)?, list(optional)?);
+        py.detach(|| connection.answer(required, optional))
+            .map_err(raised)
     }
 
     /// Messages that may wait for their acknowledgement; 0 without acknowledgements.
@@ -221,14 +255,13 @@ impl MicroMsgConnection {
     fn try_receive_extension<'py>(&self, py: Python<'py>) -> PyResult<Option<Extended<'py>>> {
         let connection = self.connection.get()?;
         let received = unless_blocked(py.detach(|| connection.try_receive_extension()))?;
-        Ok(
-            received.map(|received: Option<(Arc<str>, Bytes)>| match received {
-                None => Extended::Over(false),
-                Some((name, payload)) => {
-                    Extended::Frame((name.to_string(), PyBytes::new(py, &payload)))
-                }
-            }),
-        )
+        Ok(received.map(|received| match received {
+            None => Extended::Over(false),
+            Some(frame) => {
+                let payload = PyBytes::new(py, &frame.payload);
+                Extended::Frame((frame.name.to_string(), payload))
+            }
+        }))
     }
 
     /// Ends the connection with an ERROR frame.
@@ -339,6 +372,7 @@ impl MicroMsgConnection {
             "extension" => Interest::Extension,
             "frame" => Interest::Frame(bytes),
             "message" => Interest::Message,
+            "proposed" => Interest::Proposed,
             "room" => Interest::Room(bytes),
             _ => return Err(errors::usage("interest", "there is no such interest")),
         };

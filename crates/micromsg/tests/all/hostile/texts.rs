@@ -351,7 +351,10 @@ fn long_lists_are_charged_while_the_final_handshake_is_missing_and_behind_it() {
         .chain(&other)
         .filter_map(|one| one.split(':').next());
     let config = Config {
-        supported: known.map(str::to_owned).collect(),
+        terms: Terms {
+            supported: known.map(str::to_owned).collect(),
+            ..Terms::default()
+        },
         ..Config::default()
     };
     let [one, other] = [one, other].map(|list| list.join(";").into_bytes());

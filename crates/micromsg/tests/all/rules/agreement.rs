@@ -150,7 +150,7 @@ proptest! {
 
     #[test]
     fn two_ends_with_any_wishes_agree_on_the_same_or_both_end_with_an_error(client in end(), server in end()) {
-        let required = client.required.iter().chain(&server.required);
+        let required = client.terms.required.iter().chain(&server.terms.required);
         let required: Vec<_> = required.map(|one| one.name.clone()).collect();
         let (mut client, mut server) = (connecting(Role::Client, client), connecting(Role::Server, server));
         let codes = shake(&mut client, &mut server);

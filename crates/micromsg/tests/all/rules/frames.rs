@@ -137,16 +137,22 @@ fn r_mm_v8_texts_outside_ascii_are_refused_from_both_sides() {
         Instant::now(),
         Role::Client,
         Config {
-            identity: "é".into(),
+            terms: Terms {
+                identity: "é".into(),
+                ..Terms::default()
+            },
             ..Config::default()
         },
     );
     assert_eq!(named.connect(Instant::now()), Err(refusal::NOT_ASCII));
     let wishes = Config {
-        optional: vec![Extension {
-            name: "é".to_owned(),
-            ..Extension::default()
-        }],
+        terms: Terms {
+            optional: vec![Extension {
+                name: "é".to_owned(),
+                ..Extension::default()
+            }],
+            ..Terms::default()
+        },
         ..Config::default()
     };
     let mut wishing = Connection::new(Instant::now(), Role::Client, wishes);
@@ -200,7 +206,10 @@ fn r_mm_v13_lengths_have_limits_on_both_sides() {
         Instant::now(),
         Role::Client,
         Config {
-            identity: long,
+            terms: Terms {
+                identity: long,
+                ..Terms::default()
+            },
             ..Config::default()
         },
     );

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use ackline_core::{Connection as _, ErrorKind as _, Lifecycle};
-use ackline_micromsg::{AckPolicy, Config, Connection, Role};
+use ackline_micromsg::{AckPolicy, Config, Connection, Negotiation, Role, Terms};
 use bytes::BytesMut;
 
-use super::{ack, connecting, established_with, list, message, sent, shake, take};
+use super::{ack, connecting, established_with, handshake, list, message, sent, shake, take};
 
 /// A time, and the seconds behind it.
 fn clock() -> (Instant, impl Fn(u64) -> Instant) {
@@ -184,4 +184,29 @@ fn processed_messages_are_acknowledged_before_an_orderly_end() {
     end.processed(Instant::now(), 1).unwrap();
     end.close().unwrap();
     assert_eq!(sent(&mut end), ack(1, 1));
+}
+
+#[test]
+fn a_peer_is_not_late_while_the_application_decides_on_its_proposal() {
+    let config = Config {
+        handshake_timeout: Some(Duration::from_secs(10)),
+        terms: Terms {
+            negotiation: Negotiation::Manual,
+            ..Terms::default()
+        },
+        ..Config::default()
+    };
+    let start = Instant::now();
+    let mut server = Connection::new(start, Role::Server, config);
+    server.connect(start).unwrap();
+    assert_eq!(server.poll_timeout(), Some(start + Duration::from_secs(10)));
+    assert_eq!(take(&mut server, &handshake([1, 0], "", "json")), None);
+    assert_eq!(server.poll_timeout(), None);
+    let answered = start + Duration::from_secs(60);
+    server.handle_timeout(answered).unwrap();
+    server.answer(answered, Vec::new(), Vec::new()).unwrap();
+    let due = answered + Duration::from_secs(10);
+    assert_eq!(server.poll_timeout(), Some(due), "it is the peer's turn");
+    let late = server.handle_timeout(due).unwrap_err();
+    assert_eq!(late.kind.code(), "micromsg.timeout");
 }

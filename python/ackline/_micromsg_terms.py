@@ -1,0 +1,95 @@
+"""The agreement of MicroMsg2 on extensions, and the formats of payloads that it names."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+from ackline._payloads import Buffer
+
+__all__ = ["JSON", "Codec", "Extension", "Extensions", "Proposal", "proposed", "written"]
+
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class Extension(NamedTuple):
+    """An extension that an end requires or suggests.
+
+    Its text is its form in a handshake.
+
+    Example:
+        >>> str(Extension("batch-ack", {"max-count": "50"}))
+        'batch-ack:max-count=50'
+    """
+
+    name: str
+    """Its name, such as ``json`` or ``x-trace``."""
+    properties: Mapping[str, str] = _NONE
+    """Its properties; of two with one name the first counts."""
+
+    def __str__(self) -> str:
+        pairs = ",".join(f"{name}={quote(text, safe='')}" for name, text in self.properties.items())
+        return f"{self.name}:{pairs}" if pairs else self.name
+
+
+Extensions = str | Iterable[str | Extension]
+"""Extensions: a list as text, such as ``json;batch-ack:max-count=50``, or each on its own."""
+
+
+class Proposal(NamedTuple):
+    """What a peer says in its handshake, with ``negotiation="manual"``."""
+
+    identity: str
+    """The name that the peer gives itself; may be empty."""
+    version: tuple[int, int]
+    """The version that both ends speak, such as ``(1, 0)``."""
+    required: tuple[Extension, ...]
+    """The extensions without which the peer does not work."""
+    optional: tuple[Extension, ...]
+    """The extensions that the peer suggests."""
+
+
+_Listed = list[tuple[str, list[tuple[str, str]]]]
+
+
+def proposed(native: tuple[str, tuple[int, int], _Listed, _Listed]) -> Proposal:
+    """Returns the proposal of a native one."""
+    identity, version, *lists = native
+    required, optional = (
+        tuple(Extension(name, _first(pairs)) for name, pairs in one) for one in lists
+    )
+    return Proposal(identity, version, required, optional)
+
+
+def _first(pairs: list[tuple[str, str]]) -> dict[str, str]:
+    first: dict[str, str] = {}
+    for name, text in pairs:
+        first.setdefault(name, text)
+    return first
+
+
+def written(extensions: Extensions) -> str:
+    """Returns extensions as one list of a handshake."""
+    if isinstance(extensions, str):
+        return extensions
+    return ";".join(str(one) for one in extensions)
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """The format of payloads that an extension stands for."""
+
+    encode: Callable[[Any], Buffer]
+    """Makes a payload of a value."""
+    decode: Callable[[bytes], Any]
+    """Makes a value of a payload."""
+
+
+def _compact(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+JSON: Final = Codec(_compact, json.loads)
+"""JSON in UTF-8, for the extension ``json``."""
