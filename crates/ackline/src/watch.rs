@@ -96,10 +96,7 @@ impl<S: Handles> Watch<S> {
     }
 
     /// As [`when`](Self::when), for callers that poll.
-    #[cfg_attr(
-        not(any(feature = "bpmux", feature = "micromsg", feature = "reactive")),
-        allow(dead_code)
-    )]
+    #[allow(dead_code)] // not every protocol polls
     pub(crate) fn poll<R>(
         &self,
         wait: fn(Serial) -> S::Wait,

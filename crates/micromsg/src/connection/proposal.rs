@@ -40,8 +40,8 @@ pub(super) struct Asked {
 }
 
 impl Connection {
-    /// The server's reply to a first handshake, or the client's decision on a reply: by this end's rules, or by the
-    /// application.
+    /// The server's reply to a first handshake (R-MM-19), or the client's decision on a reply (REQ-MM-16): by this end's
+    /// rules, or by the application.
     pub(super) fn propose(&mut self, asked: Asked) -> Result<(), Kind> {
         let terms = &self.config.terms;
         if self.is_manual() {
