@@ -157,6 +157,15 @@ class MicromsgServeOptions(TypedDict, total=False):
             less. At least 1ms. Default: off.
         first_byte_timeout: Time until the first byte of a new connection. A connection that takes
             longer is refused. At least 1ms. Default: 10s.
+        max_sender_share: The largest part of the memory, and of a receiver's budget of the spool,
+            that one sender (an address, or the subject of a certificate) may have while there are
+            other senders. Default: 0.5.
+        min_rate: Lowest rate, in bytes a second, of a frame or window that holds memory, over all
+            of it and over each five seconds, while others wait for memory. A slower sender is
+            ended. At least 1. Default: 1KiB.
+        frame_timeout: Time that a sender may take for one whole frame or window while others wait
+            for memory. Its bytes must also come evenly: in each five seconds as many as are due in
+            them. At least 1ms. Default: 1m.
         ca: PEM file of certificates to trust: those that issue the peer's, or the peer's own. A
             connecting end takes the system's roots where there is none. Default: not set.
         crl: PEM file of revocation lists, up to 1 MiB. With it every certificate of the peer's
@@ -217,6 +226,9 @@ class MicromsgServeOptions(TypedDict, total=False):
     max_bytes_per_second: int | str | None
     max_connection_age: float | str | None
     first_byte_timeout: float | str | None
+    max_sender_share: float
+    min_rate: int | str
+    frame_timeout: float | str | None
     ca: str | PathLike[str] | None
     crl: str | PathLike[str] | None
     cert: str | PathLike[str] | None

@@ -10,8 +10,8 @@ ackline_core::options! {
     #[derive(Debug, Clone, Copy, PartialEq)]
     pub struct Fairness {
         options {
-            /// The largest part of the memory, and of the spool's budget, that one sender (an address, or the
-            /// subject of a certificate) may have while there are other senders.
+            /// The largest part of the memory, and of a receiver's budget of the spool, that one sender (an address, or
+            /// the subject of a certificate) may have while there are other senders.
             max_sender_share: f64 = 0.5, fraction(), RECEIVE;
             /// Lowest rate, in bytes a second, of a frame or window that holds memory, over all of it and over each
             /// five seconds, while others wait for memory. A slower sender is ended.

@@ -8,6 +8,7 @@
 //!
 //! A subscriber that does not keep up is ended, and never holds up others. Publishers to a queue that is full wait.
 
+mod blocked;
 mod blocks;
 mod durable;
 mod hub;
@@ -27,7 +28,8 @@ use ackline_core::OpenError;
 use ackline_core::options::{OptionError, Options, bytes, count, text};
 use ackline_link::tls::TlsOptions;
 use ackline_link::{
-    Acceptor, AcceptorOptions, AcceptorStats, Admitted, Budget, Endpoint, Link, ListenSpec,
+    Acceptor, AcceptorOptions, AcceptorStats, Admitted, Budget, Endpoint, Fairness, Link,
+    ListenSpec,
 };
 use ackline_micromsg::broker::QueueNames;
 use ackline_micromsg::{AckPolicy, Config, Error, Negotiation, Offer, Role};
@@ -82,6 +84,8 @@ ackline_core::options! {
             link: Config = Config::with_timers();
             /// Limits on connections: allowed networks, number and rate.
             acceptor: AcceptorOptions = AcceptorOptions::default();
+            /// How far senders may hold up each other where memory is short. Bytes of the spool have no shares.
+            fairness: Fairness = Fairness::default();
             /// TLS of a `+tls` URL, where it leaves it open.
             tls: TlsOptions = TlsOptions::default();
             /// How the spool is written.
@@ -177,7 +181,7 @@ pub async fn serve(url: &str, mut options: BrokerOptions) -> Result<Broker, Erro
     let keeper = is_durable.then(|| tokio::spawn(Durable::keep(Arc::downgrade(&hub), half_moved)));
     let made = Made {
         hub: Arc::clone(&hub),
-        budget: Budget::new(options.memory),
+        budget: Budget::fair(options.memory, options.fairness),
         config: options.link,
         send_bytes: options.send_bytes,
     };

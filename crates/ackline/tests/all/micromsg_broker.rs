@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout};
 
 mod commands;
 mod durable;
+mod fairness;
 mod limits;
 mod moving;
 

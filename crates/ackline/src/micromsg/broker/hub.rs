@@ -12,6 +12,7 @@ use ackline_micromsg::subscriptions::Subscriptions;
 use tokio::sync::Notify;
 
 use super::super::SCHEME;
+use super::blocked::Blocked;
 use super::durable::Durable;
 use super::peer::Peer;
 use super::queue_cell::QueueCell;
@@ -52,40 +53,6 @@ pub(super) struct Limits {
     pub(super) subscriber_bytes: usize,
     pub(super) queues: usize,
     pub(super) aside: usize,
-}
-
-/// The publishers that wait for a queue, and the bytes of their messages that wait with them.
-#[derive(Debug, Default)]
-pub(super) struct Blocked {
-    count: AtomicU64,
-    bytes: AtomicU64,
-}
-
-impl Blocked {
-    /// A publisher that waited with so many bytes, or did not wait, has so many now. Returns the bytes of all where they are
-    /// above `most`, and those of this one are no fewer than the others' on average.
-    pub(super) fn are_too_many(
-        &self,
-        before: Option<u64>,
-        now: Option<u64>,
-        most: u64,
-    ) -> Option<u64> {
-        match (before, now) {
-            (None, Some(_)) => {
-                self.count.fetch_add(1, Ordering::Relaxed);
-            }
-            (Some(_), None) => {
-                self.count.fetch_sub(1, Ordering::Relaxed);
-            }
-            _ => {}
-        }
-        let own = now.unwrap_or(0);
-        self.bytes.fetch_add(own, Ordering::Relaxed);
-        let before = before.unwrap_or(0);
-        let all = self.bytes.fetch_sub(before, Ordering::Relaxed) - before;
-        let count = self.count.load(Ordering::Relaxed);
-        (all > most && own > 0 && own.saturating_mul(count) >= all).then_some(all)
-    }
 }
 
 /// The connections, and their subscriptions to topics.
@@ -140,7 +107,7 @@ impl Hub {
             routes: RwLock::default(),
             fan_outs: Mutex::default(),
             queues: Queues::default(),
-            blocked: Blocked::default(),
+            blocked: Blocked::new(options.memory, &options.fairness),
             durable,
             counts: Counts::default(),
             report: Report::default(),
@@ -364,32 +331,5 @@ impl Hub {
             unacknowledged: out,
             held_bytes: self.held.bytes(),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_largest_of_too_many_blocked_publishers_goes() {
-        let blocked = Blocked::default();
-        assert_eq!(blocked.are_too_many(None, Some(40), 100), None);
-        assert_eq!(blocked.are_too_many(None, Some(60), 100), None);
-        assert_eq!(
-            blocked.are_too_many(None, Some(10), 100),
-            None,
-            "it has few"
-        );
-        assert_eq!(blocked.are_too_many(Some(60), Some(61), 100), Some(111));
-        assert_eq!(blocked.are_too_many(Some(61), None, 100), None);
-        assert_eq!(blocked.are_too_many(Some(40), Some(91), 100), Some(101));
-        assert_eq!(blocked.are_too_many(Some(91), None, 100), None);
-        assert_eq!(
-            blocked.are_too_many(Some(10), None, 0),
-            None,
-            "none is left"
-        );
-        assert_eq!(blocked.bytes.load(Ordering::Relaxed), 0);
     }
 }

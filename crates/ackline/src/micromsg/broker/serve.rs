@@ -16,6 +16,7 @@ use ackline_micromsg::{Filter, Subscribe};
 use tokio::sync::futures::Notified;
 use tokio::time::Sleep;
 
+use super::blocked::TooMany;
 use super::hub::Hub;
 use super::peer::Peer;
 use super::queue_cell::QueueCell;
@@ -98,7 +99,7 @@ impl Serving {
         }
     }
 
-    /// Notes whether its messages wait for a queue, and how many bytes wait with them. Publishers that wait may have half of
+    /// Notes whether its messages wait for a queue, and how many bytes wait with them. Publishers that wait may have a part of
     /// the memory for what comes in: the others need it.
     fn note_blocked(&mut self) {
         let held = || {
@@ -111,14 +112,14 @@ impl Serving {
             return;
         }
         let before = std::mem::replace(&mut self.blocked, now);
-        let most = self.hub.held.limit() / 2;
-        let Some(all) = self.hub.blocked.are_too_many(before, now, most) else {
+        let changed = self.hub.blocked.change(&self.peer.info.sender, before, now);
+        let Err(TooMany { bytes, most, of }) = changed else {
             return;
         };
         let queue = self.waits_for.as_ref().map_or("", |queue| &*queue.name);
         let text = format!(
-            "the queue {queue:?} is full, and {all} bytes of messages wait for queues at the broker's connections, where \
-             there may be {most} (memory): its receivers must acknowledge, or take more"
+            "the queue {queue:?} is full, and {bytes} bytes of messages wait for queues at {of}, where there may be {most} \
+             (memory): its receivers must acknowledge, or take more"
         );
         self.hub
             .refuse(&self.peer, &Refusal::new("micromsg.queue_full", text));
