@@ -175,6 +175,7 @@ class Plan:
         is_durable: Whether the broker has a spool.
         stays: Whether connections stay whose peers have left: what these have sent waits for a
             queue.
+        seconds: The time that the programs have.
     """
 
     attacks: tuple[str, ...]
@@ -182,6 +183,7 @@ class Plan:
     is_idle: bool = False
     is_durable: bool = False
     stays: bool = False
+    seconds: float = SECONDS
 
     @property
     def name(self) -> str:
@@ -220,7 +222,7 @@ def run(plan: Plan, directory: Path) -> Figures:
     figures = Figures(list(plan.attacks))
     options = ["--spool", str(directory / "spool")] if plan.is_durable else []
     with Broker(directory, *options) as broker:
-        _run(broker, figures)
+        _run(broker, figures, plan.seconds)
         code = broker.stop()
         if code != os.EX_OK:
             figures.failures.append(f"the broker has ended with {code}")
@@ -231,17 +233,17 @@ def run(plan: Plan, directory: Path) -> Figures:
     return figures
 
 
-def _run(broker: Broker, figures: Figures) -> None:
+def _run(broker: Broker, figures: Figures, seconds: float) -> None:
     pairs = {name: Pair(broker.url, name) for name in ("good", "queue/good")}
     begun = time.monotonic()
     time.sleep(ALONE)
     descriptors = broker.descriptors()
     attacked = time.monotonic()
     port = str(broker.port("micromsg"))
-    programs = [[SCRIPT, name, port, str(SECONDS), "1"] for name in figures.attacks]
+    programs = [[SCRIPT, name, port, str(seconds), "1"] for name in figures.attacks]
     # More than this proves nothing more, and may take memory that others need.
     most = 4 * broker_formula(MEMORY, 0)
-    harness.attack(broker, programs, SECONDS, figures, most)
+    harness.attack(broker, programs, seconds, figures, most)
     ended = time.monotonic()
     until = ended + LAST_DESCRIPTORS
     while broker.descriptors() > descriptors + SLACK and time.monotonic() < until:

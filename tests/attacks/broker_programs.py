@@ -13,7 +13,8 @@ from programs import Attack, begin_and_rest, micromsg_peer
 from wire import MIB
 
 PROGRAMS: dict[str, Callable[[Attack], object]] = {
-    name: programs.PROGRAMS[name][1] for name in ("micromsg_small_fragments", "micromsg_repeats")
+    name: programs.PROGRAMS[name][1]
+    for name in ("micromsg_small_fragments", "micromsg_slow_fragments", "micromsg_repeats")
 }
 
 PEERS = 20

@@ -2,14 +2,20 @@
 
 import contextlib
 import os
+import socket
 import time
 from pathlib import Path
 
 import broker_harness
+import harness
 import pytest
 import wire
-from broker_harness import LAST_MESSAGES, Broker, Latency, Pair, Plan
+from broker_harness import LAST_MESSAGES, Broker, Latency, Pair, Plan, broker_formula
 from broker_programs import PROGRAMS
+from dripping import ADDRESSES, hostile_senders
+from harness import MIB
+
+from ackline import micromsg
 
 PLANS = [
     Plan(("stalled_subscribers",)),
@@ -23,6 +29,8 @@ PLANS = [
         ("endless_fragments", "micromsg_small_fragments"),
         refused=("micromsg.limit_exceeded",),
     ),
+    # Slow peers are ended after 5 s to 8 s.
+    Plan(("micromsg_slow_fragments",), refused=("link.slow",), seconds=12.0),
     Plan(("churn",)),
     Plan(("half_handshakes",), is_idle=True),
     Plan(("many_keys", "queue_without_worker", "unread_acknowledgements", "micromsg_repeats")),
@@ -45,6 +53,43 @@ def test_attacks_on_a_broker_cost_its_budget_and_nothing_more(plan: Plan, tmp_pa
 
 def test_each_program_is_part_of_a_plan() -> None:
     assert {name for plan in PLANS for name in plan.attacks} == set(PROGRAMS)
+
+
+def fragments_of_4_mb(peer: socket.socket) -> bytes:
+    """The bytes of a message in fragments that goes on."""
+    wire.micromsg_shake(peer)
+    return wire.micromsg_message(1, b"d", b"x" * 15_000, continued=True) * 288
+
+
+@pytest.mark.alone
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("rate", "options", "seconds"),
+    [(500, (), 9), (2_000, (), 9), (500, ("--frame-timeout", "3s"), 6)],
+)
+def test_large_messages_of_a_good_pair_come_through(
+    rate: int, options: tuple[str, ...], seconds: float, tmp_path: Path
+) -> None:
+    """As the test of `test_memory.py` for windows of a receiver, which explains the times."""
+    with Broker(tmp_path, "--memory", "16MiB", *options) as broker, contextlib.ExitStack() as stack:
+        taker, publisher = (
+            stack.enter_context(micromsg.connect(broker.url, timeout=10)) for _ in range(2)
+        )
+        taker.subscribe("good")
+        took = []
+        with hostile_senders(broker.port("micromsg"), rate, fragments_of_4_mb, others=2):
+            time.sleep(1)
+            end = time.monotonic() + 25
+            while time.monotonic() < end:
+                begun = time.monotonic()
+                publisher.send(bytes(300_000), "good", timeout=60)
+                taker.receive(timeout=60)
+                took.append(time.monotonic() - begun)
+                time.sleep(0.02)
+        print(f"{len(took)} messages, the slowest in {max(took):.1f} s")
+        assert max(took) < seconds, took
+        assert set(harness.refused(broker)) == {"link.slow"}
+        assert broker.resident() <= broker_formula(16 * MIB, ADDRESSES + 2)
 
 
 @pytest.mark.alone
