@@ -105,6 +105,8 @@ ackline_core::options! {
             terms: Terms = Terms::default();
         }
         fields {
+            /// Bytes of memory behind a message whose fragments have not all come, as a part of the option `memory`.
+            most_incomplete: u64 = u64::MAX;
             /// The number of the first message that this end sends.
             next_send: u16 = 1;
             /// The number of the first message that this end receives.
@@ -150,6 +152,14 @@ impl Config {
             message_receive_timeout: Some(Duration::from_secs(30)),
             ..Self::default()
         }
+    }
+}
+
+impl Config {
+    /// Limits a message whose fragments have not all come to a part of the memory that one connection can always be granted:
+    /// a larger one could wait for more for ever, and others with it. The rest is for input that is not taken yet.
+    pub const fn limit_incomplete(&mut self, granted: u64) {
+        self.most_incomplete = (granted / 8).saturating_mul(7);
     }
 }
 

@@ -57,8 +57,6 @@ pub struct IntakeConfig {
     /// The subscription of a client; a server has none.
     subscription: Option<Subscription>,
     max_type_bytes: usize,
-    /// Bytes of an incomplete message that may be held.
-    most_incomplete: usize,
     quota: Arc<Quota>,
 }
 
@@ -82,7 +80,7 @@ impl IntakeConfig {
             name: "pub-sub".to_owned(),
             properties: Vec::new(),
         };
-        let machine = Config {
+        let mut machine = Config {
             ack_policy: AckPolicy::Manual,
             ack_timer: None,
             terms: Terms {
@@ -93,13 +91,11 @@ impl IntakeConfig {
             },
             ..options.link.clone()
         };
+        machine.limit_incomplete(memory.largest);
         Self {
             machine,
             subscription,
             max_type_bytes: options.max_type_bytes,
-            // The rest is for input that is not taken yet.
-            most_incomplete: usize::try_from((memory.largest / 8).saturating_mul(7))
-                .unwrap_or(usize::MAX),
             quota: memory.quota,
         }
     }
@@ -345,23 +341,16 @@ impl Intake {
         }
     }
 
-    /// Ends a connection that holds more than it may.
+    /// Ends a connection whose .NET type is longer than it may be.
     fn check(&mut self) -> Result<(), ProtocolError<Kind>> {
-        let begun = (
-            self.machine.coming_bytes(),
-            self.config.most_incomplete,
-            "--memory",
-        );
         let named = self.machine.peer_type().map_or(0, str::len);
-        let named = (named, self.config.max_type_bytes, "--max-type-bytes");
-        for (value, limit, option) in [begun, named] {
-            if value > limit {
-                self.fail(Kind::Limit(LimitHit {
-                    value: wide(value),
-                    limit: wide(limit),
-                    option,
-                }));
-            }
+        let most = self.config.max_type_bytes;
+        if named > most {
+            self.fail(Kind::Limit(LimitHit {
+                value: wide(named),
+                limit: wide(most),
+                option: "--max-type-bytes",
+            }));
         }
         self.fault.clone().map_or(Ok(()), Err)
     }

@@ -179,9 +179,11 @@ pub async fn serve(url: &str, mut options: BrokerOptions) -> Result<Broker, Erro
         hub.add_queue(&QueueCell::new(&name, hub.limits.aside, Some(stored)));
     }
     let keeper = is_durable.then(|| tokio::spawn(Durable::keep(Arc::downgrade(&hub), half_moved)));
+    let budget = Budget::fair(options.memory, options.fairness);
+    options.link.limit_incomplete(budget.largest());
     let made = Made {
         hub: Arc::clone(&hub),
-        budget: Budget::fair(options.memory, options.fairness),
+        budget,
         config: options.link,
         send_bytes: options.send_bytes,
     };

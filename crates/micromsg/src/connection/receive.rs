@@ -190,9 +190,10 @@ impl Connection {
             Fragments::new((number, order), (head, destination), dotnet_type.clone())
         });
         incoming.push(payload, len);
-        if !message.is_continued
-            && let Some(incoming) = self.incoming.take()
-        {
+        if message.is_continued {
+            let held = u64::try_from(incoming.held()).unwrap_or(u64::MAX);
+            Limits::length(held, self.config.most_incomplete, "--memory")?;
+        } else if let Some(incoming) = self.incoming.take() {
             self.joined(incoming);
         }
         Ok(())

@@ -13,8 +13,8 @@ use super::*;
 const MEMORY: u64 = 4 << 20;
 /// Bytes of payload of a fragment.
 const FRAGMENT: u16 = 60_000;
-/// Those that an address sends at once: together they fit into the reserve, and eight addresses fill the memory twice.
-const FRAGMENTS: usize = 16;
+/// Those that an address sends at once: one connection may hold so many, and those of eight addresses are more than the memory.
+const FRAGMENTS: usize = 14;
 /// A handshake without extensions.
 const HELLO: [u8; 8] = [1, 0, 0, 0, 0, 0, 0, 0];
 
@@ -39,13 +39,13 @@ fn fragment() -> Vec<u8> {
 }
 
 /// Sends fragments from this address, then bytes of a further one, until the broker ends the connection.
-async fn hold(to: SocketAddr, from: [u8; 4]) -> std::io::Result<()> {
+async fn hold(to: SocketAddr, from: [u8; 4], fragments: usize) -> std::io::Result<()> {
     let socket = TcpSocket::new_v4()?;
     socket.bind((from, 0).into())?;
     let mut peer = socket.connect(to).await?;
     peer.write_all(&[HELLO, HELLO].concat()).await?;
     let fragment = fragment();
-    for _ in 0..FRAGMENTS {
+    for _ in 0..fragments {
         peer.write_all(&fragment).await?;
     }
     for byte in fragment.chunks(1) {
@@ -56,7 +56,7 @@ async fn hold(to: SocketAddr, from: [u8; 4]) -> std::io::Result<()> {
 }
 
 /// Eight addresses that hold memory with fragments, and come back whenever the broker ends a connection.
-fn holders(broker: &Broker) -> JoinSet<()> {
+fn holders(broker: &Broker, fragments: usize) -> JoinSet<()> {
     let address = broker.url().trim_start_matches("micromsg://");
     let to: SocketAddr = address.parse().unwrap();
     let mut holders = JoinSet::new();
@@ -64,7 +64,7 @@ fn holders(broker: &Broker) -> JoinSet<()> {
         holders.spawn(async move {
             loop {
                 // The end of the connection is an error.
-                let _ = hold(to, [127, 0, 0, host]).await;
+                let _ = hold(to, [127, 0, 0, host], fragments).await;
                 tokio::time::sleep(MOMENT).await;
             }
         });
@@ -77,7 +77,7 @@ async fn peers_that_drip_fragments_while_others_wait_for_memory_are_ended() {
     let broker = broker(small()).await;
     let subscriber = subscriber(&broker, "prices", None).await;
     let publisher = client(&broker, 10).await;
-    let holders = holders(&broker);
+    let holders = holders(&broker, FRAGMENTS);
     tokio::time::sleep(5 * MOMENT).await;
     for number in 0..5 {
         let message = large("prices", number, 200_000);
@@ -97,6 +97,31 @@ async fn peers_that_drip_fragments_while_others_wait_for_memory_are_ended() {
             assert!(line.contains(part), "{line}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_in_fragments_that_the_memory_cannot_hold_are_refused() {
+    let broker = broker(small()).await;
+    let subscriber = subscriber(&broker, "prices", None).await;
+    let publisher = client(&broker, 10).await;
+    let holders = holders(&broker, 2 * FRAGMENTS);
+    for number in 0..5 {
+        let message = large("prices", number, 200_000);
+        soon(publisher.send(&message)).await.unwrap();
+        assert_eq!(next(&subscriber).await, number);
+    }
+    let mut ended = Vec::new();
+    until("one is refused for its size", || {
+        ended.extend(broker.next_refusal());
+        ended
+            .iter()
+            .any(|line| line.contains("micromsg.limit_exceeded"))
+    })
+    .await;
+    drop(holders);
+    let of_size = ended.iter().find(|line| line.contains("limit_exceeded"));
+    let line = of_size.unwrap();
+    assert!(line.contains("(--memory)"), "{line}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -144,7 +169,7 @@ async fn a_publisher_that_waits_for_a_queue_is_not_slow() {
         soon(publisher.acknowledged(8)).await.unwrap();
     });
     until("the queue is full", || broker.stats().held_bytes > 64 << 10).await;
-    let holders = holders(&broker);
+    let holders = holders(&broker, FRAGMENTS);
     let mut ended = Vec::new();
     until("others are ended", || {
         ended.extend(broker.next_refusal());
