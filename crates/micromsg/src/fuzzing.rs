@@ -1,6 +1,7 @@
 //! The code that the fuzz targets, the replay of their corpora and the tests run: each entry takes any bytes and fails
 //! an assertion if a promise of the crate does not hold for them.
 
+pub(crate) mod filters;
 mod model;
 mod ops;
 mod receive;
@@ -13,8 +14,8 @@ pub fn receive(start: Instant, data: &[u8]) {
     receive::receive(start, data);
 }
 
-/// Any order of calls and deliveries at both ends: neither finds fault with the other, no window is exceeded, and every
-/// message arrives once, in order and whole.
+/// Any order of calls and deliveries at both ends: neither finds fault with the other, no window is exceeded, every
+/// message arrives once, in order and whole, and exactly the published messages go out that a subscription matches.
 pub fn ops(start: Instant, data: &[u8]) {
     ops::ops(start, data);
 }

@@ -1,10 +1,9 @@
-//! The rules of filters, and a model of them on owned values.
-
-use std::cmp::Ordering;
+//! The rules of filters, and a comparison with a model of them on owned values.
 
 use proptest::prelude::*;
 
 use super::*;
+use crate::fuzzing::filters;
 use crate::text::{read_properties, write_properties};
 
 const FIELD: &str = "the filter";
@@ -280,68 +279,15 @@ fn held_bytes_grow_with_names_texts_and_searches() {
     assert!(held(&format!("a&T{}", "a".repeat(1_000))) > condition + 9_000);
 }
 
-/// The rules once more, on owned values.
-mod model {
-    use super::*;
-
-    pub(super) fn matches(filter: &Filter, properties: &[u8]) -> bool {
-        let all = read_properties(properties).unwrap_or_default();
-        filter.conditions().iter().all(|condition| {
-            let found = all.iter().find(|(name, _)| name == condition.name());
-            let holds = found
-                .map(|(_, came)| holds(came, condition.operator().symbol(), condition.value()));
-            holds
-                .flatten()
-                .unwrap_or(["!=", "~"].contains(&condition.operator().symbol()))
-        })
-    }
-
-    fn holds(came: &Property, operator: &str, own: &Property) -> Option<bool> {
-        Some(match (came, own) {
-            (Property::Number(came), Property::Number(own)) => {
-                ordered(numbers(*came, *own), operator)
-            }
-            (Property::Date(came), Property::Date(own)) => {
-                ordered(came.partial_cmp(own).unwrap(), operator)
-            }
-            (Property::Text(came), Property::Text(own)) => match operator {
-                "=" => came == own,
-                "!=" => came != own,
-                "<" => came.starts_with(own),
-                ">" => came.ends_with(own),
-                "&" => came.contains(own),
-                "~" => !came.contains(own),
-                _ => unreachable!(),
-            },
-            _ => return None,
-        })
-    }
-
-    fn ordered(order: Ordering, operator: &str) -> bool {
-        match operator {
-            "=" => order == Ordering::Equal,
-            "!=" => order != Ordering::Equal,
-            "<" => order == Ordering::Less,
-            "<=" => order != Ordering::Greater,
-            ">" => order == Ordering::Greater,
-            ">=" => order != Ordering::Less,
-            _ => unreachable!(),
-        }
-    }
-
-    /// Exact for the generated fractions, which have two binary digits behind the point.
-    #[allow(
-        clippy::arithmetic_side_effects,
-        clippy::as_conversions,
-        clippy::cast_possible_truncation
-    )] // within 128 bits
-    fn numbers(came: Number, own: Number) -> Ordering {
-        let scaled = |number| match number {
-            Number::Whole(number) => i128::from(number) * 4,
-            Number::Fraction(number) => (number * 4.0) as i128,
-        };
-        scaled(came).cmp(&scaled(own))
-    }
+/// What the model says of a filter and the properties of a message.
+fn expected(filter: &Filter, properties: &[u8]) -> bool {
+    let conditions = filter.conditions().iter().map(|one| filters::Condition {
+        name: one.name().to_owned(),
+        operator: one.operator().symbol(),
+        value: one.value().clone(),
+    });
+    let properties = read_properties(properties).unwrap_or_default();
+    filters::matches(&conditions.collect::<Vec<_>>(), &properties)
 }
 
 fn name() -> impl Strategy<Value = String> {
@@ -425,7 +371,7 @@ proptest! {
         properties in entries_of_a_message(),
     ) {
         let filter = Filter::new(conditions).unwrap();
-        let expected = model::matches(&filter, &properties);
+        let expected = expected(&filter, &properties);
         prop_assert_eq!(filter.matches(&Properties::new(&properties)), expected);
     }
 
@@ -436,7 +382,7 @@ proptest! {
     ) {
         let filter = Filter::new(vec![condition]).unwrap();
         let properties = properties.join(&b';');
-        let expected = model::matches(&filter, &properties);
+        let expected = expected(&filter, &properties);
         prop_assert_eq!(filter.matches(&Properties::new(&properties)), expected);
     }
 

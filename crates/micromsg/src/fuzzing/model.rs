@@ -1,11 +1,14 @@
-//! The model of one direction of a connection: messages, their numbers and acknowledgements, counted one by one.
+//! The model of one direction of a connection: messages, their numbers and acknowledgements, counted one by one, and the
+//! subscriptions that its sender knows.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use super::filters::{self, Condition};
 use crate::Event;
+use crate::text::Property;
 
 /// The time after which processed messages are acknowledged.
 pub(super) const ACK_TIMER: Duration = Duration::from_millis(500);
@@ -26,14 +29,14 @@ pub(super) enum Coming {
     Message(Sent),
     Command(&'static str, Vec<(String, String)>),
     Extension(Bytes),
-    Subscribe(&'static str, Option<&'static str>),
+    Subscribe(Subscription),
     Unsubscribe(&'static str),
     Error(&'static str),
 }
 
 impl Coming {
     /// Checks the event that the receiver is told.
-    fn check(self, event: &Event) {
+    fn check(&self, event: &Event) {
         match (self, event) {
             (Self::Message(sent), Event::Message(came)) => {
                 assert_eq!(sent.number, came.sequence_number);
@@ -43,20 +46,57 @@ impl Coming {
                 assert_eq!(sent.dotnet_type, came.dotnet_type.as_deref());
             }
             (Self::Command(name, properties), Event::Command(came)) => {
-                assert_eq!((name, &properties), (came.name.as_str(), &came.properties));
+                assert_eq!((*name, properties), (came.name.as_str(), &came.properties));
             }
             (Self::Extension(bytes), Event::Extension { name, payload, .. }) => {
-                assert_eq!((&**name, payload), ("x-note", &bytes));
+                assert_eq!((&**name, payload), ("x-note", bytes));
             }
-            (Self::Subscribe(topic, filter), Event::Subscribe(came)) => {
-                let told = (came.topic.as_str(), came.filter_text.as_deref());
-                assert_eq!((topic, filter), told);
-                assert_eq!(filter.is_some(), came.filter.is_some());
+            (Self::Subscribe(sent), Event::Subscribe(came)) => {
+                assert_eq!(sent.topic, came.topic);
+                assert_eq!(sent.filter, came.filter_text);
+                assert_eq!(sent.filter.is_some(), came.filter.is_some());
             }
             (Self::Unsubscribe(wanted), Event::Unsubscribe { topic }) => assert_eq!(wanted, topic),
             (Self::Error(reason), Event::Error { message }) => assert_eq!(reason, message),
             (wanted, event) => unreachable!("{event:?} comes in place of {wanted:?}"),
         }
+    }
+}
+
+/// A subscription as its receiver gave it.
+#[derive(Debug)]
+pub(super) struct Subscription {
+    pub(super) topic: &'static str,
+    /// The filter as it is written.
+    pub(super) filter: Option<String>,
+    /// The conditions of the filter; none without one.
+    pub(super) conditions: Vec<Condition>,
+}
+
+/// The subscriptions of one receiver, in a list.
+#[derive(Debug, Default)]
+pub(super) struct Topics(Vec<Subscription>);
+
+impl Topics {
+    /// Takes a subscription in place of the one to the same topic. Returns whether there was none.
+    pub(super) fn set(&mut self, one: Subscription) -> bool {
+        let is_new = !self.remove(one.topic);
+        self.0.push(one);
+        is_new
+    }
+
+    /// Removes a subscription. Returns whether there was one.
+    pub(super) fn remove(&mut self, topic: &str) -> bool {
+        let before = self.0.len();
+        self.0.retain(|one| one.topic != topic);
+        self.0.len() < before
+    }
+
+    /// The number of subscriptions that a message matches.
+    pub(super) fn matching(&self, topic: &str, properties: &[(String, Property)]) -> usize {
+        let of_topic = self.0.iter().filter(|one| one.topic == topic);
+        let matching = of_topic.filter(|one| filters::matches(&one.conditions, properties));
+        matching.count()
     }
 }
 
@@ -142,10 +182,11 @@ impl Direction {
         self.sent.iter().rev().nth(back)
     }
 
-    /// The receiver is told something.
-    pub(super) fn told(&mut self, event: &Event) {
+    /// The receiver is told something: the thing that was sent.
+    pub(super) fn told(&mut self, event: &Event) -> Coming {
         let next = self.on_way.pop_front();
-        next.expect("something was sent").check(event);
+        let next = next.expect("something was sent");
+        next.check(event);
         if matches!(event, Event::Message(_)) {
             self.came = self.came.saturating_add(1);
             let open = self.came.saturating_sub(self.acked);
@@ -154,6 +195,7 @@ impl Direction {
                 "a window is exceeded"
             );
         }
+        next
     }
 
     /// The messages that this number acknowledges together with all before it.

@@ -5,10 +5,13 @@ use std::time::{Duration, Instant};
 use ackline_core::{Connection as _, Lifecycle, Need, SendQueue, UsageError};
 use bytes::{Buf as _, Bytes, BytesMut};
 
-use super::model::{ACK_TIMER, Coming, Direction, Sent};
+use super::model::{ACK_TIMER, Coming, Direction, Sent, Topics};
 use crate::frame::Head;
+use crate::subscriptions::Subscriptions;
 use crate::text::read_extensions;
 use crate::{AckPolicy, Config, Connection, Event, Outbound, Role, Terms};
+
+mod publish;
 
 /// The first bytes choose the extensions and the options, each further one a call.
 pub(super) fn ops(start: Instant, data: &[u8]) {
@@ -42,11 +45,14 @@ struct World {
     number: u8,
 }
 
-/// An end, the bytes on their way to it, and the direction of the messages that it sends.
+/// An end, the bytes on their way to it, the direction of the messages that it sends, and the subscriptions of its peer.
 struct End {
     connection: Connection,
     wire: BytesMut,
     sends: Direction,
+    /// The subscriptions of the peer, and their model.
+    subscriptions: Subscriptions<()>,
+    topics: Topics,
     life: Life,
 }
 
@@ -116,6 +122,8 @@ impl World {
                 connection,
                 wire: BytesMut::new(),
                 sends,
+                subscriptions: Subscriptions::default(),
+                topics: Topics::default(),
                 life: if is_established {
                     Life::Running
                 } else {
@@ -140,12 +148,13 @@ impl World {
         let mut next = || script.next().unwrap_or(0);
         let at = usize::from(byte & 1);
         match byte >> 1 & 15 {
-            0..=4 => self.send(at, next()),
+            0..=2 => self.send(at, next()),
+            3..=4 => self.publish(at, next),
             5 => self.ack(at, next()),
             6 => self.processed(at, next()),
             7 => self.command(at, next()),
             8 => self.extension(at, next()),
-            9 => self.subscribe(at, next()),
+            9 => self.subscribe(at, next),
             10..=12 => {
                 self.deliver(at, usize::from(next()));
             }
@@ -204,7 +213,24 @@ impl World {
         } else {
             format!("n:N{number};")
         };
-        let has_type = dotnet_type.map_or(Ok(()), |_| self.has("dotnet"));
+        let message = Sent {
+            number: self.end(at).sends.next_number(),
+            destination,
+            properties,
+            payload,
+            dotnet_type,
+        };
+        self.send_one(at, message);
+    }
+
+    /// Sends a message, if that is allowed.
+    fn send_one(&mut self, at: usize, wanted: Sent) {
+        let has_type = wanted.dotnet_type.map_or(Ok(()), |_| self.has("dotnet"));
+        let is_ascii = if wanted.destination.is_ascii() {
+            Ok(())
+        } else {
+            Err("not_ascii")
+        };
         let end = self.end(at);
         let has_room = if end.sends.has_room() {
             Ok(())
@@ -212,25 +238,22 @@ impl World {
             Err("window_full")
         };
         let message = Outbound {
-            destination,
-            properties: &properties,
-            dotnet_type,
+            destination: wanted.destination,
+            properties: &wanted.properties,
+            dotnet_type: wanted.dotnet_type,
         };
         let before = end.connection.check_send(message);
-        let result = end.connection.send(message, &payload);
+        let result = end.connection.send(message, &wanted.payload);
         assert_eq!(before, result.map(|_| ()));
-        if !self.allowed(at, &result, has_type.and(has_room)) {
+        if !self.allowed(at, &result, is_ascii.and(has_type).and(has_room)) {
             return;
         }
+        assert_eq!(result, Ok(wanted.number));
         let sends = &mut self.end(at).sends;
-        assert_eq!(result, Ok(sends.next_number()));
-        sends.dotnet_type = dotnet_type.or(sends.dotnet_type);
+        sends.dotnet_type = wanted.dotnet_type.or(sends.dotnet_type);
         sends.send(Sent {
-            number: sends.next_number(),
-            destination,
-            properties,
-            payload,
             dotnet_type: sends.dotnet_type,
+            ..wanted
         });
     }
 
@@ -320,33 +343,6 @@ impl World {
         let has = self.has("x-note");
         if self.allowed(at, &result, has) {
             self.end(at).sends.put(Coming::Extension(bytes));
-        }
-    }
-
-    fn subscribe(&mut self, at: usize, choice: u8) {
-        let topic = if choice & 1 == 0 { "t" } else { "topic/ä;=," };
-        let filter = [None, Some("n>N3;m~Ta%20b"), Some("wrong")]
-            .get(usize::from(choice >> 1 & 3))
-            .copied()
-            .flatten();
-        let connection = &mut self.end(at).connection;
-        let (result, coming) = if choice & 8 == 0 {
-            (
-                connection.subscribe(topic, filter),
-                Coming::Subscribe(topic, filter),
-            )
-        } else {
-            (connection.unsubscribe(topic), Coming::Unsubscribe(topic))
-        };
-        let is_wrong = choice & 8 == 0 && filter == Some("wrong");
-        let sound = if is_wrong {
-            Err("invalid_filter")
-        } else {
-            Ok(())
-        };
-        let has = self.has("pub-sub");
-        if self.allowed(at, &result, has.and(sound)) {
-            self.end(at).sends.put(coming);
         }
     }
 
@@ -471,7 +467,10 @@ impl World {
                 self.end(at).life = Life::Running;
             }
             Event::Acknowledged { through } => self.end(at).sends.acknowledged(*through),
-            _ => self.receives(at).told(event),
+            _ => {
+                let sent = self.receives(at).told(event);
+                self.end(at).subscribed(event, sent);
+            }
         }
         if matches!(event, Event::Error { .. }) {
             self.end(at).life = Life::Ended;

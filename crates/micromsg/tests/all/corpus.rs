@@ -20,6 +20,15 @@ proptest! {
         fuzzing::roundtrip(&data);
     }
 
+    /// Few topics, many subscriptions and messages.
+    #[test]
+    #[allow(clippy::disallowed_methods)] // a test needs some instant
+    fn subscriptions_keep_the_promises(setup in 4_u8..128, script in subscriptions()) {
+        let mut data = vec![setup | 4, 0];
+        data.extend(script.concat());
+        fuzzing::ops(Instant::now(), &data);
+    }
+
     /// Bytes of which most are frames, or near to them.
     #[test]
     #[allow(clippy::disallowed_methods)] // a test needs some instant
@@ -37,6 +46,28 @@ proptest! {
     ) {
         fuzzing::roundtrip(&[&[choice], text.as_bytes()].concat());
     }
+}
+
+/// Calls of one end that subscribes, of the other that publishes, and the bytes between them.
+fn subscriptions() -> impl Strategy<Value = Vec<Vec<u8>>> {
+    let call = |call: u8, end: u8| call << 1 | end;
+    let subscribe = (any::<u8>(), any::<[u8; 6]>()).prop_map(move |(choice, conditions)| {
+        let bytes = usize::from(choice & 0b1100 != 0b1100) * usize::from(choice >> 4 & 3) * 2;
+        [&[call(9, 0), choice], &conditions[..bytes]].concat()
+    });
+    let publish = (any::<u8>(), any::<[u8; 6]>()).prop_map(move |(choice, properties)| {
+        let bytes = usize::from(choice >> 2 & 3) * 2;
+        [&[call(3, 1), choice], &properties[..bytes]].concat()
+    });
+    let acknowledge = any::<u8>().prop_map(move |choice| vec![call(5, 0), choice]);
+    // Both ends transmit, and both receive everything.
+    let carry = Just(
+        [0, 1]
+            .map(|end| [call(13, end), call(10, 1 - end), 255])
+            .concat(),
+    );
+    let one = prop_oneof![4 => subscribe, 6 => publish, 2 => acknowledge, 3 => carry];
+    proptest::collection::vec(one, 0..120)
 }
 
 fn frames() -> impl Strategy<Value = Vec<Vec<u8>>> {
