@@ -3,13 +3,15 @@
 
 pub(crate) mod filters;
 mod model;
+mod naive;
 mod ops;
 mod receive;
 mod roundtrip;
 
 use std::time::Instant;
 
-/// Any split of any bytes gives the same, for an end in many states, and no more is held than is charged.
+/// Any bytes, in any split, give the events and the violation that a second decoder finds by the rules, for an end in many
+/// states. No more is held than is charged.
 pub fn receive(start: Instant, data: &[u8]) {
     receive::receive(start, data);
 }

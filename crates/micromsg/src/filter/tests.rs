@@ -279,15 +279,10 @@ fn held_bytes_grow_with_names_texts_and_searches() {
     assert!(held(&format!("a&T{}", "a".repeat(1_000))) > condition + 9_000);
 }
 
-/// What the model says of a filter and the properties of a message.
+/// Whether a message with these properties matches a filter, by the model.
 fn expected(filter: &Filter, properties: &[u8]) -> bool {
-    let conditions = filter.conditions().iter().map(|one| filters::Condition {
-        name: one.name().to_owned(),
-        operator: one.operator().symbol(),
-        value: one.value().clone(),
-    });
     let properties = read_properties(properties).unwrap_or_default();
-    filters::matches(&conditions.collect::<Vec<_>>(), &properties)
+    filters::matches(&filters::conditions(filter), &properties)
 }
 
 fn name() -> impl Strategy<Value = String> {

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use crate::Filter;
 use crate::text::{Number, Property};
 
 /// A condition as plain data.
@@ -64,6 +65,16 @@ impl Condition {
             other => unreachable!("{other} is for texts alone"),
         }
     }
+}
+
+/// The conditions of a filter.
+pub(crate) fn conditions(filter: &Filter) -> Vec<Condition> {
+    let conditions = filter.conditions().iter().map(|one| Condition {
+        name: one.name().to_owned(),
+        operator: one.operator().symbol(),
+        value: one.value().clone(),
+    });
+    conditions.collect()
 }
 
 /// Whether all conditions hold.

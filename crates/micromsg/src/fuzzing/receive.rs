@@ -1,12 +1,17 @@
-//! Any bytes, split in any way.
+//! Any bytes, split in any way, and a comparison with a second decoder of the same bytes.
 
 use std::time::Instant;
 
 use ackline_core::{Connection as _, ErrorKind as _, Lifecycle, Need, SendQueue};
 use bytes::{Buf as _, Bytes, BytesMut};
 
+use super::filters;
+use super::naive::{self, Head, Own, Reading, Start, Told};
 use crate::text::read_extensions;
 use crate::{Config, Connection, Event, Limits, Outbound, Role, Terms};
+
+#[cfg(test)]
+mod tests;
 
 /// Everything that an application and the peer see of a run.
 #[derive(Debug, Default, PartialEq)]
@@ -21,12 +26,63 @@ struct Outcome {
 
 pub(super) fn receive(now: Instant, data: &[u8]) {
     let (choice, bytes) = data.split_first().unwrap_or((&0, &[]));
-    let whole = run(now, *choice, bytes, bytes.len());
-    if let Some((_, offset)) = whole.error {
-        assert!(usize::try_from(offset).is_ok_and(|offset| offset <= bytes.len()));
+    let expected = naive::read(start(*choice, bytes), bytes);
+    let whole = run(now, *choice, bytes, &[bytes.len()]);
+    assert_eq!(whole.reading(), expected, "{choice:#04x} {bytes:02x?}");
+    for size in [1, 2, usize::from(choice >> 4).saturating_add(3)] {
+        let split = run(now, *choice, bytes, &[size]);
+        assert_eq!(whole, split, "a split is visible");
     }
-    for chunk in [1, 2, usize::from(choice >> 4).saturating_add(3)] {
-        assert_eq!(whole, run(now, *choice, bytes, chunk), "a split is visible");
+}
+
+impl Outcome {
+    /// The outcome as the naive decoder has it.
+    fn reading(&self) -> Reading {
+        let error = self.error.map(|(code, offset)| {
+            let code = code.trim_start_matches("micromsg.");
+            (code, usize::try_from(offset).unwrap_or(usize::MAX))
+        });
+        let waiting = [self.pending, self.unacknowledged].map(usize::from);
+        Reading {
+            told: self.events.iter().map(told).collect(),
+            waiting: error.is_none().then_some(waiting),
+            error,
+        }
+    }
+}
+
+/// An event as plain data.
+fn told(event: &Event) -> Told {
+    match event {
+        Event::Proposed(_) => unreachable!("the connection decides by itself"),
+        Event::Connected(came) => {
+            let version = [came.version.major, came.version.minor];
+            Told::Connected(version, came.identity.clone(), came.extensions.clone())
+        }
+        Event::Message(came) => {
+            let head = Head {
+                number: came.sequence_number,
+                destination: came.destination().to_owned(),
+                properties: came.raw_properties().to_owned(),
+            };
+            let payload = came.payload().to_bytes().to_vec();
+            Told::Message(
+                head,
+                payload,
+                came.dotnet_type.as_deref().map(str::to_owned),
+            )
+        }
+        Event::Acknowledged { through } => Told::Acknowledged(*through),
+        Event::Command(came) => Told::Command(came.name.clone(), came.properties.clone()),
+        Event::Extension { id, name, payload } => {
+            Told::Extension(*id, name.to_string(), payload.to_vec())
+        }
+        Event::Subscribe(came) => {
+            let conditions = came.filter.as_deref().map(filters::conditions);
+            Told::Subscribe(came.topic.clone(), came.filter_text.clone().zip(conditions))
+        }
+        Event::Unsubscribe { topic } => Told::Unsubscribe(topic.clone()),
+        Event::Error { message } => Told::Error(message.clone()),
     }
 }
 
@@ -38,26 +94,84 @@ const TABLES: [&str; 4] = [
     "pub-sub;batch-ack;ack;dotnet",
 ];
 
-fn config() -> Config {
-    let list = |text: &str| read_extensions(text.as_bytes()).unwrap_or_default();
+/// The extensions that an end has, for its handshake.
+const OWN: Own = Own {
+    lists: ["json", "batch-ack:max-count=3;dotnet"],
+    supported: &["pub-sub", "ack", "x-note"],
+};
+/// The number of the first message in each direction. Numbers begin again behind the next one.
+const FIRST: u16 = 65_534;
+/// Messages that an end without a handshake sends before its first byte.
+const MESSAGES: usize = 3;
+
+fn limits(choice: u8) -> Limits {
+    let [max_payload_bytes, max_message_bytes] = if choice & 16 == 0 {
+        [64, 100]
+    } else {
+        // More than a length of one byte can say.
+        [2_000, 5_000]
+    };
+    Limits {
+        max_payload_bytes,
+        max_message_bytes,
+        max_names: 6,
+    }
+}
+
+fn config(choice: u8) -> Config {
+    let [required, optional] = OWN
+        .lists
+        .map(|text| read_extensions(text.as_bytes()).unwrap_or_default());
     Config {
         fragment_size: 5,
         terms: Terms {
             identity: "fuzz".to_owned(),
-            required: list("json"),
-            optional: list("batch-ack:max-count=3;dotnet"),
-            supported: ["pub-sub", "ack", "x-note"].map(str::to_owned).to_vec(),
+            required,
+            optional,
+            supported: OWN
+                .supported
+                .iter()
+                .map(|name| (*name).to_owned())
+                .collect(),
             ..Terms::default()
         },
-        // Numbers begin again behind the first of them.
-        next_send: 65_534,
-        next_receive: 65_534,
-        limits: Limits {
-            max_payload_bytes: 64,
-            max_message_bytes: 100,
-            max_names: 6,
-        },
+        next_send: FIRST,
+        next_receive: FIRST,
+        limits: limits(choice),
         ..Config::default()
+    }
+}
+
+fn role(choice: u8) -> Role {
+    if choice & 1 == 0 {
+        Role::Client
+    } else {
+        Role::Server
+    }
+}
+
+/// The extensions of an end that begins without a handshake.
+fn table(choice: u8) -> Option<&'static str> {
+    let table = TABLES.get(usize::from(choice >> 2 & 3)).copied();
+    table.filter(|_| choice & 2 != 0)
+}
+
+/// Bytes of the input after which the application acknowledges.
+fn acks_at(choice: u8, bytes: &[u8]) -> usize {
+    let eighths = bytes.len().saturating_mul(usize::from(choice >> 5));
+    eighths.checked_div(8).unwrap_or(0)
+}
+
+/// The same facts for the naive decoder.
+fn start(choice: u8, bytes: &[u8]) -> Start {
+    Start {
+        role: role(choice),
+        own: OWN,
+        table: table(choice),
+        limits: limits(choice),
+        first: FIRST,
+        messages: MESSAGES,
+        acks_at: acks_at(choice, bytes),
     }
 }
 
@@ -68,21 +182,15 @@ const OWED: usize = (64 << 10) + 64;
 
 /// An end in one of some states.
 fn end(now: Instant, choice: u8) -> Connection {
-    let role = if choice & 1 == 0 {
-        Role::Client
-    } else {
-        Role::Server
-    };
-    if choice & 2 == 0 {
-        let mut made = Connection::new(now, role, config());
+    let (role, config) = (role(choice), config(choice));
+    let Some(table) = table(choice) else {
+        let mut made = Connection::new(now, role, config);
         made.connect(now).expect("it was not connected");
         return made;
-    }
-    let table = usize::from(choice >> 2 & 3);
-    let table = TABLES.get(table).copied().unwrap_or_default();
+    };
     let table = read_extensions(table.as_bytes()).expect("they can be read");
-    let mut made = Connection::established(now, role, config(), table).expect("they are sound");
-    for _ in 0..3 {
+    let mut made = Connection::established(now, role, config, table).expect("they are sound");
+    for _ in 0..MESSAGES {
         // A window may be full.
         let message = Outbound {
             destination: "q",
@@ -93,26 +201,23 @@ fn end(now: Instant, choice: u8) -> Connection {
     made
 }
 
-/// The application acknowledges once, between two parts of the input: when it does so is visible.
-fn run(now: Instant, choice: u8, bytes: &[u8], chunk: usize) -> Outcome {
+/// The application acknowledges once, between two parts of the input: when it does so is visible. The sizes of the pieces
+/// of the input repeat.
+fn run(now: Instant, choice: u8, bytes: &[u8], sizes: &[usize]) -> Outcome {
     let mut run = Run {
         now,
         connection: end(now, choice),
         input: BytesMut::new(),
         outcome: Outcome::default(),
-        most: bytes.len(),
+        most: most_held(choice, bytes),
     };
     run.transmit();
-    let eighths = usize::from(choice >> 5);
-    let middle = bytes
-        .len()
-        .saturating_mul(eighths)
-        .checked_div(8)
-        .unwrap_or(0);
+    let mut sizes = sizes.iter().copied().cycle();
+    let middle = acks_at(choice, bytes);
     let (first, second) = bytes.split_at_checked(middle).unwrap_or((bytes, &[]));
-    run.take(first, chunk);
+    run.take(first, &mut sizes);
     run.acknowledge();
-    run.take(second, chunk);
+    run.take(second, &mut sizes);
     let mut outcome = run.outcome;
     outcome.is_over = run.connection.lifecycle() != Lifecycle::Open;
     outcome.pending = run.connection.pending();
@@ -120,18 +225,29 @@ fn run(now: Instant, choice: u8, bytes: &[u8], chunk: usize) -> Outcome {
     outcome
 }
 
+/// The most bytes that an end may hold for a message that comes: all input, and a buffer for fragments, which grows to twice
+/// its bytes.
+fn most_held(choice: u8, bytes: &[u8]) -> usize {
+    let message = usize::try_from(limits(choice).max_message_bytes).unwrap_or(usize::MAX);
+    let buffer = message.min(bytes.len()).saturating_mul(2);
+    bytes.len().saturating_add(buffer).saturating_add(BESIDE)
+}
+
 struct Run {
     now: Instant,
     connection: Connection,
     input: BytesMut,
     outcome: Outcome,
-    /// Bytes of all input.
+    /// Bytes of a message that comes, at the most.
     most: usize,
 }
 
 impl Run {
-    fn take(&mut self, bytes: &[u8], chunk: usize) {
-        for part in bytes.chunks(chunk.max(1)) {
+    fn take(&mut self, mut bytes: &[u8], sizes: &mut impl Iterator<Item = usize>) {
+        while !bytes.is_empty() {
+            let size = sizes.next().unwrap_or(1).clamp(1, bytes.len());
+            let (part, rest) = bytes.split_at_checked(size).unwrap_or_default();
+            bytes = rest;
             self.input.extend_from_slice(part);
             while self.outcome.error.is_none() && self.receive() {}
             self.transmit();
@@ -145,10 +261,7 @@ impl Run {
             self.connection.coming_bytes(),
             self.connection.complete_bytes(),
         );
-        assert!(
-            coming <= self.most.saturating_add(BESIDE),
-            "{coming} bytes are held"
-        );
+        assert!(coming <= self.most, "{coming} bytes are held");
         let all = coming
             .saturating_add(complete)
             .saturating_add(OWED)
