@@ -60,13 +60,14 @@ const BEGINNINGS: [Beginning; 13] = [
 ];
 
 /// The head of a message, and its fragments: their bytes, and whether the length of a short one has four bytes. Another frame
-/// may stand behind the first fragment.
+/// may stand behind the first fragment. The last fragment may have a longer destination, with the same bytes.
 #[derive(Debug, Clone)]
 struct Shape {
     destination: &'static str,
     properties: &'static str,
     fragments: Vec<(usize, bool)>,
     between: Option<Box<Item>>,
+    is_moved: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -98,27 +99,36 @@ fn beside() -> impl Strategy<Value = Item> {
     ]
 }
 
-fn shape() -> impl Strategy<Value = Shape> {
+/// The most fragments of a message with which it has no more bytes than the limit.
+const FRAGMENTS: usize = 3;
+
+fn shape(is_lawful: bool) -> impl Strategy<Value = Shape> {
     let texts = (
         select(vec!["", "q", "topic/domain"]),
-        select(vec!["", "n:N1;", "raw"]),
+        select(vec!["", "n:N1;", MOVABLE]),
     );
-    let fragment = (0_usize..30, any::<bool>());
+    let most = if is_lawful { FRAGMENTS } else { 6 };
+    let fragments = vec((0_usize..30, any::<bool>()), 1..=most);
     let between = proptest::option::of(beside().prop_map(Box::new));
-    (texts, vec(fragment, 1..4), between).prop_map(
-        |((destination, properties), fragments, between)| Shape {
+    (texts, fragments, between, any::<bool>()).prop_map(
+        move |((destination, properties), fragments, between, is_moved)| Shape {
             destination,
             properties,
             fragments,
             between,
+            is_moved: is_moved && !is_lawful && (destination, properties) == ("", MOVABLE),
         },
     )
 }
 
-fn item() -> impl Strategy<Value = Item> {
+/// Properties that read as the length of none, behind a destination of two bytes.
+const MOVABLE: &str = "\0\0";
+
+fn item(is_lawful: bool) -> impl Strategy<Value = Item> {
+    let repeat = (0_usize..4, shape(is_lawful));
     prop_oneof![
-        4 => shape().prop_map(Item::Message),
-        1 => (0_usize..4, shape()).prop_map(|(back, shape)| Item::Repeat(back, shape)),
+        4 => shape(is_lawful).prop_map(Item::Message),
+        1 => repeat.prop_map(|(back, shape)| Item::Repeat(back, shape)),
         3 => beside(),
     ]
 }
@@ -130,8 +140,8 @@ struct Peer {
     window: usize,
     /// The factor of all payloads.
     scale: usize,
-    /// Whether it looks at the window.
-    is_patient: bool,
+    /// Whether it keeps the rules of messages.
+    is_lawful: bool,
     bytes: Vec<u8>,
     /// The numbers of its messages, and their payloads.
     messages: Vec<(u16, Vec<u8>)>,
@@ -141,13 +151,13 @@ struct Peer {
 }
 
 impl Peer {
-    fn new((choice, _, table, window): Beginning, scale: usize, is_patient: bool) -> Self {
+    fn new((choice, _, table, window): Beginning, scale: usize, is_lawful: bool) -> Self {
         let is_established = choice & 2 != 0;
         Self {
             table: table.split(';').collect(),
             window,
             scale,
-            is_patient,
+            is_lawful,
             bytes: Vec::new(),
             messages: Vec::new(),
             others: if is_established {
@@ -213,6 +223,9 @@ impl Peer {
         let mut all = Vec::new();
         for (at, (len, is_large)) in shape.fragments.iter().enumerate() {
             let is_last = at + 1 == shape.fragments.len();
+            if is_last && shape.is_moved {
+                head[2] = 2;
+            }
             let payload = self.payload(*len);
             self.frame(if is_last { 0 } else { 16 }, &head, &payload, *is_large);
             all.extend(payload);
@@ -228,7 +241,7 @@ impl Peer {
         match item {
             Item::Message(shape) => {
                 let is_full = self.window > 0 && self.messages.len() >= self.window;
-                if is_full && self.is_patient {
+                if is_full && self.is_lawful {
                     return;
                 }
                 let number = plus(FIRST, self.messages.len());
@@ -271,15 +284,15 @@ fn plus(number: u16, messages: usize) -> u16 {
 }
 
 /// The choice for an end, and its peer, which has written everything.
-fn conversation(is_patient: bool) -> impl Strategy<Value = (u8, Peer)> {
+fn conversation(is_lawful: bool) -> impl Strategy<Value = (u8, Peer)> {
     let begin = (select(BEGINNINGS.to_vec()), 0_u8..8, any::<bool>());
     let version = (1_u8..3, 0_u8..4).prop_map(|(major, minor)| [major, minor]);
     let end = proptest::option::of(select(vec!["", "enough", "n\u{f6}"]));
-    (begin, version, vec(item(), 0..10), end).prop_map(
+    (begin, version, vec(item(is_lawful), 0..10), end).prop_map(
         move |((beginning, eighths, is_wide), version, items, end)| {
             let (choice, lists, _, _) = beginning;
             let scale = if is_wide { 50 } else { 1 };
-            let mut peer = Peer::new(beginning, scale, is_patient);
+            let mut peer = Peer::new(beginning, scale, is_lawful);
             peer.handshakes(lists, version);
             for item in &items {
                 peer.put(item);
@@ -371,6 +384,52 @@ proptest! {
         }
         compare(choice, &bytes, &sizes);
     }
+
+    #[test]
+    fn commands_that_are_nearly_sound_are_read_by_the_rules(
+        text in "(subscribe|unsubscribe|[a-c!]?);?((topic|filter|a|b c)?[=:]?(%3[A-F]|%2[0-9A]|%7E|%C3%A4|%C3|%|[NDTab0-9.+-]){0,6},?){0,4};?;?",
+        filter in filter(),
+    ) {
+        let escaped: Vec<_> = filter.bytes().map(|byte| format!("%{byte:02x}")).collect();
+        for text in [text, format!("subscribe;topic=t,filter={}", escaped.concat())] {
+            let mut peer = Peer::new(WITH_TOPICS, 1, true);
+            peer.frame(1, &[], text.as_bytes(), true);
+            compare(WITH_TOPICS.0, &peer.bytes, &[peer.bytes.len()]);
+        }
+    }
+
+    #[test]
+    fn handshakes_that_are_nearly_sound_are_read_by_the_rules(
+        lists in [lists(), lists()],
+        choice in 0_u8..2,
+    ) {
+        let lists = lists.each_ref().map(|lists| lists.each_ref().map(String::as_str));
+        let mut peer = Peer::new(BEGINNINGS[0], 1, true);
+        peer.handshakes(&lists, [1, 0]);
+        compare(choice, &peer.bytes, &[peer.bytes.len()]);
+    }
+}
+
+/// An end with `pub-sub` and large limits.
+const WITH_TOPICS: Beginning = (0b1_1110, &[], "pub-sub;batch-ack;ack;dotnet", 10);
+
+fn filter() -> impl Strategy<Value = String> {
+    let number = "[ND][-+]?([0-9]{1,2}|922337203685477580[78])(\\.[0-9]{0,2})?";
+    let text = "T?(%[0-7][0-9a-f]|%C3%A4|%C3|[a-c]){0,2}";
+    let value = prop_oneof![number, text];
+    let condition = ("[a-c](=|!=|<|<=|>|>=|~|&)", value);
+    let sound = vec(condition.prop_map(|(front, value)| front + &value), 1..3);
+    let other = "([a-c]?[=<>!~&:;,]{0,2}[NDT]?(%[0-9A-F]{2})?[-+0-9.%]{0,3}[;,]?){0,4}";
+    prop_oneof![2 => sound.prop_map(|all| all.join(";")), 1 => other]
+}
+
+/// The lists of a handshake: names and counts that have a meaning, and others.
+fn lists() -> impl Strategy<Value = [String; 2]> {
+    let sound =
+        "((batch-ack|ack|json|x-note|pub-sub|dotnet|q)(:(max-count|count|k)[=:][0-9]{1,2})?;){0,4}";
+    let other = "((batch-ack|json|q)?:?((count|batch-max|MessagesPerAck|k)?[=:]?(%3[0-9A]|%|[0-9]){0,5},?){0,2}[;,]?){0,3}";
+    let list = || prop_oneof![3 => sound, 2 => Just(String::new()), 1 => other];
+    [list(), list()]
 }
 
 #[test]
