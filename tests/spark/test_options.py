@@ -127,7 +127,10 @@ def test_a_batch_takes_positions_and_refuses_options_of_a_stream() -> None:
         ({"maxRowsPerBatch": "0"}, "^maxRowsPerBatch must be a number of at least 1, not '0'$"),
         ({"startingPosition": "5"}, "^startingPosition must be committed, earliest or latest"),
         ({"start": "first"}, "^start must be a position or earliest, not 'first'$"),
-        ({"pushFilters": "yes"}, "^pushFilters must be true or false"),
+        (
+            {"pushFilters": "true"},
+            "^there is no option pushFilters any more: .* start, end, .*columns",
+        ),
         ({"table": "rows"}, "^table must be events or quarantine"),
         ({"columns": "body"}, "no column 'body'"),
         ({"spool": ""}, "the option spool is missing"),

@@ -112,7 +112,6 @@ class BatchOptions:
         end: First position that is not read; None for the end when the query is planned.
         start_us: First time of receipt that is read, in microseconds since 1970; None for all.
         end_us: First time of receipt that is no longer read; None for all.
-        push_filters: Whether filters limit the reading; the frame then serves one set of filters.
         table: The table that is read of each spool.
         group: Whether the spools' files may be open to their group.
         max_partitions: Tasks; None for one per core.
@@ -128,7 +127,6 @@ class BatchOptions:
     end: int | None
     start_us: int | None
     end_us: int | None
-    push_filters: bool
     table: Table
     group: bool
     max_partitions: int | None
@@ -214,7 +212,6 @@ def batch_options(given: Mapping[str, str]) -> BatchOptions:
         end=end,
         start_us=start_us,
         end_us=end_us,
-        push_filters=flag(options, "pushFilters", default=False),
         table=_table(options),
         group=flag(options, "group", default=False),
         max_partitions=count(options, "maxPartitions"),
@@ -268,9 +265,16 @@ _NO_PATH: Final = (
     "a reader needs the option spool, the directory of a spool, and a writer the option url"
 )
 
+_NO_PUSHDOWN: Final = (
+    "there is no option pushFilters any more: Spark kept its filters with the frame, for later "
+    "queries too. start, end, startingTimestamp, endingTimestamp and columns choose what is read"
+)
+
 
 def _known(given: Mapping[str, str], names: tuple[str, ...], verb: str) -> dict[str, str]:
     name = _unknown(given, names)
+    if name is not None and name.lower() == "pushfilters":
+        raise UsageError(_NO_PUSHDOWN)
     if name is not None:
         where = f"{verb}.format('ackline')".removeprefix(".")
         raise unknown(where, name, names, _NO_PATH)
@@ -480,7 +484,6 @@ _BATCH_NAMES = (
     "end",
     "startingTimestamp",
     "endingTimestamp",
-    "pushFilters",
     "table",
     "group",
     "maxPartitions",

@@ -64,7 +64,6 @@ from ackline.spark.payload import (
     payload_options,
     projection,
 )
-from ackline.spark.pushdown import Wanted
 from ackline.spark.reader import (
     MIN_TASK_BYTES,
     Columns,
@@ -88,10 +87,10 @@ from ackline.spark.spools import OpenSpools, Span, Spools, gone_by_name, open_sp
 from ackline.spark.transactions import BatchTransactions, StreamTransactions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
-    from pyspark.sql.datasource import Filter, InputPartition
+    from pyspark.sql.datasource import InputPartition
 
     from ackline.spark.offsets import Offset
     from ackline.spark.spools import SpoolView
@@ -167,9 +166,7 @@ class AcklineSource(DataSource):
     def reader(self, schema: StructType) -> BatchReader:
         """Return the reader of a batch query."""
         options = batch_options(self.options)
-        # Spark refuses one with pushFilters while its setting for that is off; the error names it.
-        kind = FilteredBatchReader if options.push_filters else BatchReader
-        return kind(options, self._wanted(schema, options))
+        return BatchReader(options, self._wanted(schema, options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Return the reader of a stream, or one that refuses at its first call."""
@@ -385,40 +382,13 @@ class BatchReader(DataSourceReader):
             spools = open_spools(options.spools, options.table, group=options.group)
         spools.require()
         with gone_by_name(() if options.table == "quarantine" else options.spools):
-            spans = {
-                uuid: self.narrowed(_batch_span(options, uuid, view), view) for uuid, view in spools
-            }
+            spans = {uuid: _batch_span(options, uuid, view) for uuid, view in spools}
             filled = {uuid: span for uuid, span in spans.items() if span.rows > 0}
             return planned(spools, filled, options.max_partitions)
-
-    def narrowed(self, span: Span, view: SpoolView) -> Span:
-        """Return the part of a spool's positions that the query can want: all of them."""
-        del view
-        return span
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one task's events; without work Spark still makes one task, with no events."""
         return _events(partition, self._columns, self._options)
-
-
-class FilteredBatchReader(BatchReader):
-    """A batch reader that plans only positions that filters on `position` and `received_at` leave.
-
-    Spark keeps the result of the first query's filters with the frame, also for later queries with
-    other filters and for other branches of the same query, and reports this to nobody. So this
-    reader is made only if the option `pushFilters` says that the frame is for one set of filters.
-    """
-
-    _wanted = Wanted()
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Plan less for the filters; Spark applies them all again to the rows that come."""
-        self._wanted = self._wanted.narrowed(filters)
-        return filters
-
-    def narrowed(self, span: Span, view: SpoolView) -> Span:
-        """Return the part of a spool's positions that the filters leave."""
-        return self._wanted.clipped(span, view)
 
 
 def schema_of(columns: Sequence[str]) -> StructType:
