@@ -208,7 +208,7 @@ def test_payloads_are_variants_in_a_batch_and_in_a_stream(
     for found in (rows(frame.selectExpr(*fields)), rows(written.selectExpr(*fields))):
         assert [row["n"] for row in found] == [1, None, None, None, None]
         assert [row["message"] for row in found] == ["a", "b", None, "d", None]
-        assert [row["corrupt"] for row in found] == [None, None, "{broken", None, "[1]"]
+        assert [row["corrupt"] for row in found] == [None, None, "{broken", None, None]
         assert json.loads(found[1]["text"]) == json.loads(EVENTS[1])
         assert (found[2]["text"], found[4]["text"]) == (None, "[1]")
 
@@ -219,11 +219,13 @@ def test_variants_equal_those_of_sparks_own_parser(spark: SparkSession, tmp_path
         b'{"d":[1.5,-0.001,1e3,1.0E-7,123456789012345678901234567890.12345678]}',
         b'{"s":["","a\\u00e9\\n","\xf0\x9f\x98\x80"],"t":true,"f":false,"n":null,"o":{},"l":[]}',
         b' {"b":{"z":1,"a":{"k":[{"x":[]},2]}},"a":"' + b"x" * 100 + b'"} ',
-    ]
+        b'[1,"a",null]', b'"text"', b" null\n", b"true", b"-1.5",
+    ]  # fmt: skip
     receiver = Receiver(tmp_path / "spool").start()
     receiver.send(events)
     receiver.stop()
     frame = read(spark, tmp_path / "spool", "position BIGINT, payload VARIANT, i VARIANT")
+    assert frame.where("payload IS NULL").count() == 0
     found = frame.selectExpr("position", "to_json(payload) AS v", "schema_of_variant(payload) AS s")
     texts = [(n, event.decode().strip()) for n, event in enumerate(events)]
     parsed = spark.createDataFrame(texts, "position BIGINT, text STRING").selectExpr(
@@ -231,7 +233,7 @@ def test_variants_equal_those_of_sparks_own_parser(spark: SparkSession, tmp_path
     )
     assert rows(found) == rows(parsed)
     one = rows(frame.selectExpr("position", "to_json(i) AS i"))
-    assert [row["i"] for row in one[1:]] == [None, None, None]
+    assert [row["i"] for row in one[1:]] == [None] * 8
     assert json.loads(one[0]["i"])[:3] == [0, -1, 127]
 
 

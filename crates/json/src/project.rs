@@ -6,13 +6,13 @@ use arrow_array::{ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow_buffer::BooleanBufferBuilder;
 use arrow_schema::{ArrowError, DataType, Fields, Schema, SchemaRef};
 
-use crate::column::{Bytes, BytesKind, Column, Fit, append_lossy, append_named, put};
+use crate::column::{Bytes, BytesKind, Column, Fit, append_lossy, append_named};
 use crate::escape::push_string;
 use crate::malformed::Malformed;
 use crate::plan::{self, SchemaError};
 use crate::scope::Scope;
 use crate::text::nests_too_deep;
-use crate::value;
+use crate::value::{self, Value};
 use crate::variant::{Variants, is_variant};
 
 /// The handling of a malformed event.
@@ -272,7 +272,7 @@ impl Projector {
     fn append(&mut self, position: u64, text: &str) -> Result<(), ProjectError> {
         let is_misfit = self.scope.append(text) == Fit::Misfit && self.rescued.is_none();
         if let Some(whole) = &mut self.whole {
-            put(whole, text.trim_matches(SPACE));
+            whole.append(Value::of(text.trim_matches(SPACE)));
         }
         if let Some(rescued) = &mut self.rescued {
             rescued.append_with(|bytes| self.scope.write_extras(text, bytes));
@@ -297,7 +297,12 @@ impl Projector {
         reason: Malformed,
     ) -> Result<(), ProjectError> {
         self.scope.append_null();
-        self.append_whole(payload, &reason);
+        if self.append_whole(payload, &reason) {
+            let others = [&mut self.rescued, &mut self.corrupt];
+            others.into_iter().flatten().for_each(Column::append_null);
+            self.kept.append(true);
+            return Ok(());
+        }
         match (&mut self.corrupt, &mut self.rescued) {
             (Some(corrupt), rescued) => {
                 append_lossy(corrupt, payload);
@@ -315,16 +320,20 @@ impl Projector {
         self.drop_row(position, reason)
     }
 
-    /// JSON that is no object is still a VARIANT.
-    fn append_whole(&mut self, payload: &[u8], reason: &Malformed) {
+    /// JSON that is no object is still a VARIANT, which has all of it; returns whether the event is one.
+    fn append_whole(&mut self, payload: &[u8], reason: &Malformed) -> bool {
         let Some(whole) = &mut self.whole else {
-            return;
+            return false;
         };
         match std::str::from_utf8(payload) {
             Ok(text) if *reason == Malformed::NotObject => {
-                put(whole, text.trim_matches(SPACE));
+                whole.append(Value::of(text.trim_matches(SPACE)));
+                true
             }
-            _ => whole.append_null(),
+            _ => {
+                whole.append_null();
+                false
+            }
         }
     }
 
