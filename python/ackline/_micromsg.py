@@ -302,7 +302,7 @@ class ConnectionBase:
 
         Raises:
             UsageError: ``extension_not_negotiated``: the handshake agreed on no extension of
-                `codecs`. Raises also what the codec raises.
+                `codecs`. Raises also what the codec raises, for ``json`` a ValueError for NaN.
         """
         return self._codec().encode(value)
 
@@ -313,7 +313,9 @@ class ConnectionBase:
             UsageError: ``extension_not_negotiated``, as by `encode`. Raises also what the codec
                 raises, for ``json`` a ValueError.
         """
-        return self._codec().decode(bytes(of.payload if isinstance(of, Message) else of))
+        return self._codec().decode(
+            bytes(memoryview(of.payload if isinstance(of, Message) else of))
+        )
 
     def _codec(self) -> Codec:
         for name in self.extensions:

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from ackline._payloads import Buffer
+from ackline.exceptions import UsageError
 
 __all__ = ["JSON", "Codec", "Extension", "Extensions", "Proposal", "proposed", "written"]
 
@@ -30,6 +31,10 @@ class Extension(NamedTuple):
     """Its properties; of two with one name the first counts."""
 
     def __str__(self) -> str:
+        for name, text in self.properties.items():
+            if not isinstance(text, str):
+                kind = type(text).__name__
+                raise UsageError(f"{self.name}: {name} is {kind}, not a text", "invalid_answer")
         pairs = ",".join(f"{name}={quote(text, safe='')}" for name, text in self.properties.items())
         return f"{self.name}:{pairs}" if pairs else self.name
 
@@ -88,8 +93,9 @@ class Codec:
 
 
 def _compact(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.encode()
 
 
 JSON: Final = Codec(_compact, json.loads)
-"""JSON in UTF-8, for the extension ``json``."""
+"""JSON in UTF-8, for the extension ``json``; without NaN and infinity, which JSON does not have."""

@@ -5,11 +5,7 @@
 //! client how its connection has ended.
 #![allow(clippy::print_stdout)] // the output is the example's purpose
 
-use std::time::Duration;
-
-use ackline::micromsg::{self, ConnectOptions, Connection, Error, ListenOptions};
-
-const SOON: Option<Duration> = Some(Duration::from_secs(10));
+use ackline::micromsg::{self, ConnectOptions, Error, ListenOptions};
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
@@ -18,35 +14,16 @@ async fn main() -> Result<(), Error> {
         eprintln!("usage: micromsg_proxy LISTEN_URL SERVER_URL");
         std::process::exit(2);
     };
-    let mut options = ListenOptions::default();
-    micromsg::for_proxy(&mut options.link);
-    let listener = micromsg::listen(listen, options).await?;
+    let listener = micromsg::listen_as_proxy(listen, ListenOptions::default()).await?;
     println!("{}", listener.url());
     loop {
         let client = listener.accept().await?;
         let server = server.clone();
         tokio::spawn(async move {
-            match join(&client, &server).await {
-                Ok(()) => println!("ended in order"),
+            match client.pass_to(&server, ConnectOptions::default()).await {
+                Ok(()) => println!("ended"),
                 Err(error) => println!("ended: {error}"),
             }
         });
     }
-}
-
-async fn join(client: &Connection, server: &str) -> Result<(), Error> {
-    let server = match micromsg::mirror(client, server, ConnectOptions::default()).await {
-        Ok(server) => server,
-        Err(error) => {
-            // A refused client is told already; one without a server is not.
-            let _ = client.fail("the server cannot be reached");
-            return Err(error);
-        }
-    };
-    let bridged = micromsg::bridge(client, &server).await;
-    // Both ends are told that it is over, whichever of them ended it.
-    let closed = tokio::join!(client.close(SOON), server.close(SOON));
-    bridged?;
-    closed.0?;
-    closed.1
 }

@@ -6,7 +6,6 @@
 
 #[cfg(feature = "spool")]
 mod address;
-mod bridge;
 #[cfg(feature = "spool")]
 mod broker;
 mod connection;
@@ -18,6 +17,7 @@ mod listener;
 mod options;
 #[cfg(feature = "spool")]
 mod receive;
+mod relay;
 #[cfg(feature = "spool")]
 mod subscribe;
 #[cfg(feature = "spool")]
@@ -29,7 +29,7 @@ pub use ackline_micromsg::filter::{Condition, Operator};
 #[cfg(feature = "spool")]
 pub use ackline_micromsg::intake::{Intake, Run};
 pub use ackline_micromsg::session::Outgoing as Message;
-pub use ackline_micromsg::session::{Arrival, ExtensionFrame, Interest, Next, Received, Session};
+pub use ackline_micromsg::session::{Arrival, Interest, Received, Session};
 pub use ackline_micromsg::text::{
     Command, Extension, Number, Properties, Property, PropertyRef, is_field, is_name,
     read_extensions, read_properties, write_extensions, write_properties,
@@ -38,7 +38,6 @@ pub use ackline_micromsg::{
     AckPolicy, BUILT_IN, Codec, Codecs, Config, Connected, DotnetFrames, Error, Filter, Kind,
     Limits, Negotiation, Offer, Outbound, Proposal, Role, Subscribe, Terms,
 };
-pub use bridge::{bridge, for_proxy, mirror};
 #[cfg(feature = "spool")]
 pub use broker::{Broker, BrokerOptions, BrokerStats, serve};
 pub use connection::{Connection, Stats};
@@ -50,6 +49,7 @@ pub use listener::Listener;
 pub use options::{ConnectOptions, ListenOptions};
 #[cfg(feature = "spool")]
 pub(crate) use receive::PROTOCOL;
+pub use relay::{ProxyClient, ProxyListener, listen_as_proxy};
 #[cfg(feature = "spool")]
 pub use subscription::split_subscription;
 

@@ -96,7 +96,7 @@ impl<S: Handles> Watch<S> {
     }
 
     /// As [`when`](Self::when), for callers that poll.
-    #[allow(dead_code)] // not every protocol polls
+    #[cfg_attr(not(any(feature = "bpmux", feature = "reactive")), allow(dead_code))]
     pub(crate) fn poll<R>(
         &self,
         wait: fn(Serial) -> S::Wait,

@@ -71,9 +71,6 @@ ackline_core::options! {
             optional: Vec<Extension> = Vec::new();
             /// Names of further extensions that this end has.
             supported: Vec<String> = Vec::new();
-            /// Whether this end passes on frames of extensions that were not agreed on, as proxies do: their numbers are no
-            /// violation then (R-MM-31).
-            forwards: bool = false;
         }
     }
 }

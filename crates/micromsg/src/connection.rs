@@ -79,6 +79,8 @@ struct Came {
 struct Names {
     /// The .NET types that the peer and this end have named last (R-MM-32).
     dotnet: [Option<Arc<str>>; 2],
+    /// Whether that of this end is a long name, which is not kept.
+    is_long: bool,
     /// The extension of the peer's last frame.
     last: Option<(u8, Arc<str>)>,
 }
@@ -129,7 +131,8 @@ pub struct Outbound<'a> {
     pub destination: &'a str,
     /// Its properties as they go on the wire, from [`write_properties`](crate::text::write_properties).
     pub properties: &'a str,
-    /// Its .NET type, if the extension `dotnet` was agreed on. One frame names it whenever it changes.
+    /// Its .NET type, if the extension `dotnet` was agreed on. One frame names it whenever it changes. `None`: that of the
+    /// message before holds on; an empty one ends that.
     pub dotnet_type: Option<&'a str>,
 }
 
@@ -314,12 +317,15 @@ impl Connection {
         let [_, own] = &mut self.names.dotnet;
         let is_needed = |wanted: &&str| {
             let is_always = self.config.dotnet_frames == DotnetFrames::Always;
-            is_always || own.as_deref() != Some(*wanted)
+            (is_always && !wanted.is_empty())
+                || self.names.is_long
+                || own.as_deref().unwrap_or_default() != *wanted
         };
         let Some(wanted) = wanted.filter(is_needed) else {
             return;
         };
-        *own = (wanted.len() <= KEPT_TYPE_BYTES).then(|| wanted.into());
+        self.names.is_long = wanted.len() > KEPT_TYPE_BYTES;
+        *own = (!self.names.is_long).then(|| wanted.into());
         if let Some(id) = self.agreed.id("dotnet") {
             self.put_extension(id, wanted.as_bytes());
         }

@@ -42,7 +42,6 @@ const DESTINATION: Field = Field::new("destination", Shape::Text);
 const RAW_PROPERTIES: Field = Field::new("properties", Shape::Text);
 const PAYLOAD: Field = Field::new("payload", Shape::Bytes);
 const SEQUENCE_NUMBER: Field = Field::new("sequence_number", U16);
-const ID: Field = Field::new("id", Shape::U8);
 const THROUGH: Field = Field::new("through", U16);
 const TOPIC: Field = Field::new("topic", Shape::Text);
 const FILTER: Field = Field::option("filter", Shape::Text);
@@ -71,7 +70,6 @@ const VERBS: &[Schema] = &[
     Schema::new("pending", &[]),
     Schema::new("window", &[]),
     Schema::new("send_extension", &[NAME, PAYLOAD]),
-    Schema::new("forward_extension", &[ID, PAYLOAD]),
     Schema::new("command", &[NAME, PAIRS]),
     Schema::new("subscribe", &[TOPIC, FILTER]),
     Schema::new("unsubscribe", &[TOPIC]),
@@ -104,7 +102,6 @@ const EVENTS: &[Schema] = &[
     Schema::new("acknowledged", &[THROUGH]),
     Schema::new("command", &[NAME, PAIRS]),
     Schema::new("extension", &[NAME, PAYLOAD]),
-    Schema::new("unknown_extension", &[ID, PAYLOAD]),
     Schema::new("subscribe", &[TOPIC, FILTER]),
     Schema::new("unsubscribe", &[TOPIC]),
     Schema::new("error", &[MESSAGE]),
@@ -119,7 +116,6 @@ const OPTIONS: OptionSet = OptionSet {
         Field::option("required_extensions", Shape::Text),
         Field::option("optional_extensions", Shape::Text),
         Field::option("supported", Shape::List(&Shape::Text)),
-        Field::option("forwards", Shape::Flag),
         Field::option("extensions", Shape::Text),
         Field::option("next_send_sequence_number", Shape::number(1, 65_535)),
         Field::option("next_receive_sequence_number", Shape::number(1, 65_535)),
@@ -155,7 +151,7 @@ const FRAMES: &[Schema] = &[
         ],
     ),
     Schema::new("command", &[Field::new("payload", Shape::Text)]),
-    Schema::new("extension", &[ID, PAYLOAD]),
+    Schema::new("extension", &[Field::new("id", Shape::U8), PAYLOAD]),
     Schema::new("error", &[MESSAGE]),
     Schema::new(
         "extension_list",
@@ -299,7 +295,6 @@ fn config(options: &Args) -> Result<Config, Misuse> {
     config.terms.optional = extensions(options, "optional_extensions")?;
     let supported = options.items("supported").iter();
     config.terms.supported = supported.map(|one| text_of(one).to_owned()).collect();
-    options.set_flag("forwards", &mut config.terms.forwards);
     options.set("next_send_sequence_number", &mut config.next_send)?;
     options.set("next_receive_sequence_number", &mut config.next_receive)?;
     Ok(config)
@@ -422,9 +417,6 @@ impl Vocabulary for End {
             "window" => return Ok(u64::from(connection.window()?).into()),
             "send_extension" => {
                 connection.send_extension(args.text("name"), &args.bytes("payload"))?;
-            }
-            "forward_extension" => {
-                connection.forward_extension(args.required("id")?, &args.bytes("payload"))?;
             }
             "command" => connection.command(args.text("name"), &pairs(args))?,
             "subscribe" => {

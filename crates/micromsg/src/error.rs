@@ -292,11 +292,6 @@ pub mod refusal {
         "reserved_extension",
         "frames of ack, batch-ack and dotnet are made by the connection: acknowledge messages, and give them a type",
     );
-    /// A frame that is passed on, with the number of an extension that both ends have.
-    pub const NUMBER_IN_USE: UsageError = UsageError::new(
-        "reserved_extension",
-        "the handshake gave this number to an extension: send its frames by its name",
-    );
     /// Text that must be ASCII and is not (R-MM-35).
     pub const NOT_ASCII: UsageError = UsageError::new(
         "not_ascii",

@@ -6,14 +6,16 @@ mod model;
 mod naive;
 mod ops;
 mod receive;
+mod relay;
 mod roundtrip;
 
 use std::time::Instant;
 
 /// Any bytes, in any split, give the events and the violation that a second decoder finds by the rules, for an end in many
-/// states. No more is held than is charged.
+/// states, and pass a proxy unchanged. No more is held than is charged.
 pub fn receive(start: Instant, data: &[u8]) {
     receive::receive(start, data);
+    relay::relay(start, data);
 }
 
 /// Any order of calls and deliveries at both ends: neither finds fault with the other, no window is exceeded, every

@@ -30,6 +30,7 @@ mod negotiation;
 mod offer;
 mod parts;
 pub mod queue;
+pub mod relay;
 pub mod session;
 pub mod stored;
 pub mod subscriptions;

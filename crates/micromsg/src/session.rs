@@ -20,7 +20,7 @@ use ackline_core::{
 use bytes::BytesMut;
 
 use inbox::Inbox;
-pub use inbox::{Arrival, ExtensionFrame, Next, Received};
+pub use inbox::{Arrival, Received};
 pub use outbox::Delivery;
 use outbox::Outbox;
 pub use outgoing::Outgoing;
@@ -123,14 +123,13 @@ impl Session {
     /// [`Error::Blocked`]: the peer has not said it. `nothing_proposed`: the handshake has ended, or the connection answers by
     /// itself. [`Error::Failed`]; [`Error::Ended`].
     pub fn proposal(&self) -> Result<Proposal, Error> {
+        if let Some(over) = self.over() {
+            return Err(over);
+        }
         match &self.agreement {
             Agreement::Proposed(proposal) => Ok(Proposal::clone(proposal)),
-            Agreement::Awaited if self.machine.is_manual() => {
-                Err(self.over().unwrap_or(Error::Blocked))
-            }
-            _ => Err(self
-                .over()
-                .unwrap_or(Error::Usage(refusal::NOTHING_PROPOSED))),
+            Agreement::Awaited if self.machine.is_manual() => Err(Error::Blocked),
+            _ => Err(Error::Usage(refusal::NOTHING_PROPOSED)),
         }
     }
 
@@ -172,16 +171,6 @@ impl Session {
         }
         self.ready(payload.len())?;
         let sent = self.machine.send_extension(name, payload);
-        self.told(sent)
-    }
-
-    /// Passes on bytes of an extension whose number was not agreed on: see [`Connection::forward_extension`].
-    ///
-    /// # Errors
-    /// [`Error::Blocked`]: the handshake has not ended, or no room. `reserved_extension`; the end.
-    pub fn forward_extension(&mut self, id: u8, payload: &[u8]) -> Result<(), Error> {
-        self.ready(payload.len())?;
-        let sent = self.machine.forward_extension(id, payload);
         self.told(sent)
     }
 
@@ -337,9 +326,8 @@ impl Session {
             Event::Command(command) => self.arrived(Arrival::Command(command)),
             Event::Subscribe(one) => self.arrived(Arrival::Subscribe(one)),
             Event::Unsubscribe { topic } => self.arrived(Arrival::Unsubscribe(topic)),
-            Event::Extension { id, name, payload } => {
-                self.inbox
-                    .push_extension(ExtensionFrame { id, name, payload });
+            Event::Extension { name, payload } => {
+                self.inbox.push_extension(name, payload);
                 self.wake(Wait::Extension);
             }
             Event::Error { message } => {

@@ -159,7 +159,7 @@ class _Messages:
 
     def _check_type(self, name: str) -> None:
         if not self.has_types:
-            cure = "give --optional-extensions 'batch-ack;dotnet' to both ends"
+            cure = "give --optional-extensions 'batch-ack;dotnet' (ends of Ackline accept it)"
             raise WrongLine(f"the connection has no dotnet_type: {cure}")
         if not name.isascii():
             raise WrongLine("dotnet_type is ASCII")

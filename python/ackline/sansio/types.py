@@ -47,7 +47,6 @@ __all__ = [
     "MicromsgServerEvent",
     "MicromsgServerOptions",
     "MicromsgSubscribe",
-    "MicromsgUnknownExtension",
     "MicromsgUnsubscribe",
     "ReactiveCancel",
     "ReactiveClientEvent",
@@ -395,14 +394,6 @@ class MicromsgExtension(TypedDict):
     payload: bytes
 
 
-class MicromsgUnknownExtension(TypedDict):
-    """The event ``unknown_extension`` of micromsg."""
-
-    event: Literal["unknown_extension"]
-    id: int
-    payload: bytes
-
-
 class MicromsgSubscribe(TypedDict):
     """The event ``subscribe`` of micromsg."""
 
@@ -432,7 +423,6 @@ MicromsgClientEvent: TypeAlias = (
     | MicromsgAcknowledged
     | MicromsgCommand
     | MicromsgExtension
-    | MicromsgUnknownExtension
     | MicromsgSubscribe
     | MicromsgUnsubscribe
     | MicromsgError
@@ -458,7 +448,6 @@ class MicromsgClientOptions(TypedDict):
     required_extensions: NotRequired[str]
     optional_extensions: NotRequired[str]
     supported: NotRequired[list[str]]
-    forwards: NotRequired[bool]
     extensions: NotRequired[str]
     next_send_sequence_number: NotRequired[int]
     next_receive_sequence_number: NotRequired[int]
@@ -471,7 +460,6 @@ MicromsgServerEvent: TypeAlias = (
     | MicromsgAcknowledged
     | MicromsgCommand
     | MicromsgExtension
-    | MicromsgUnknownExtension
     | MicromsgSubscribe
     | MicromsgUnsubscribe
     | MicromsgError
@@ -497,7 +485,6 @@ class MicromsgServerOptions(TypedDict):
     required_extensions: NotRequired[str]
     optional_extensions: NotRequired[str]
     supported: NotRequired[list[str]]
-    forwards: NotRequired[bool]
     extensions: NotRequired[str]
     next_send_sequence_number: NotRequired[int]
     next_receive_sequence_number: NotRequired[int]

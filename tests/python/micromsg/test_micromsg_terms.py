@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from support.commands import wait_until
 from support.micromsg_pair import NOW, TIME, URL, handshake, pair, raw_peer
 
 import ackline.aio.micromsg as asynchronous
@@ -38,6 +40,7 @@ def test_both_applications_decide_on_the_extensions() -> None:
             ("a;a", "invalid_answer"), ("batch-ack:max-count=0", "invalid_answer"),
             ("a;;b", "invalid_answer"), (["a;b", "a"], "invalid_answer"),
             ([Extension("x", {"of": "a" * 65_536})], "out_of_range"),
+            ([Extension("x", {"of": 5})], "invalid_answer"),  # type: ignore[dict-item]
         ]:  # fmt: skip
             with pytest.raises(UsageError) as refused:
                 far.answer(wrong)
@@ -141,6 +144,11 @@ def test_values_go_in_the_format_that_both_ends_agreed_on() -> None:
         assert far.decode(memoryview(payload)) == value
         with pytest.raises(json.JSONDecodeError):
             far.decode(b"{")
+        with pytest.raises(ValueError, match="not JSON compliant"):
+            far.encode(float("nan"))
+        for wrong in (5, [1], "text"):
+            with pytest.raises(TypeError):
+                far.decode(wrong)  # type: ignore[arg-type]
     both = "x-upper;json"
     with pair({"optional_extensions": both}, optional_extensions=both) as (near, far):
         # The first extension with a codec counts.
@@ -154,8 +162,8 @@ def test_values_go_in_the_format_that_both_ends_agreed_on() -> None:
         assert none.value.code == "extension_not_negotiated"
 
 
-def test_the_machine_alone_proposes_answers_and_passes_on() -> None:
-    server = sansio.Machine("micromsg", "server", negotiation="manual", forwards=True)
+def test_the_machine_alone_proposes_and_answers() -> None:
+    server = sansio.Machine("micromsg", "server", negotiation="manual")
     client = sansio.Machine("micromsg", "client", optional_extensions="json")
     server.call(0, "connect")
     client.call(0, "connect")
@@ -166,12 +174,58 @@ def test_the_machine_alone_proposes_answers_and_passes_on() -> None:
     assert asked["optional_extensions"] == "json"
     server.call(0, "answer", required_extensions="", optional_extensions="json")
     client.receive(0, server.poll_transmit(0))
-    server.receive(0, client.poll_transmit(0) + b"\x02\x09\x01a\x02\x01\x01b")
+    server.receive(0, client.poll_transmit(0))
     assert list(iter(server.poll_event, None)) == [
         {"event": "connected", "major_version": 1, "minor_version": 0, "identity": "",
          "extensions": ["json"]},
-        {"event": "unknown_extension", "id": 9, "payload": b"a"},
-        {"event": "extension", "name": "json", "payload": b"b"},
     ]  # fmt: skip
-    server.call(0, "forward_extension", id=200, payload=b"x")
-    assert server.poll_transmit(0) == b"\x02\xc8\x01x"
+
+
+def test_the_end_of_a_peer_is_noticed_while_the_application_decides() -> None:
+    with micromsg.listen(URL, negotiation="manual") as listener:
+        with raw_peer(listener.url) as raw:
+            raw.sendall(handshake())
+            far = listener.accept(timeout=TIME)
+            far.wait_proposal(timeout=TIME)
+        far.wait_ended(timeout=TIME)
+        for late in (far.wait_proposal, far.answer, far.wait_connected):
+            with pytest.raises(LinkClosed):
+                late()
+
+
+def test_a_refusal_keeps_the_application_for_a_second_at_the_most() -> None:
+    with micromsg.listen(URL, negotiation="manual") as listener, raw_peer(listener.url) as raw:
+        raw.sendall(handshake())
+        far = listener.accept(timeout=TIME)
+        far.wait_proposal(timeout=TIME)
+        begun = time.monotonic()
+        # The peer reads it and keeps its socket.
+        far.fail("no")
+        assert time.monotonic() - begun < 4
+        assert raw.recv(1 << 16) == b"\x04\x02no"
+        with pytest.raises(LinkClosed):
+            far.wait_proposal(timeout=TIME)
+
+
+def test_a_broker_gives_no_message_the_type_of_another_publisher() -> None:
+    typed = {"optional_extensions": "batch-ack;pub-sub;dotnet"}
+    with (
+        micromsg.serve(URL) as broker,
+        micromsg.connect(broker.url, **typed) as subscriber,
+        micromsg.connect(broker.url, **typed) as one,
+        micromsg.connect(broker.url) as other,
+    ):
+        subscriber.subscribe("t")
+        wait_until(lambda: broker.stats()["subscriptions"] == 1, "it subscribes")
+        for sender, kind in (
+            (one, "A"),
+            (other, None),
+            (one, "A"),
+            (one, "B" * 2_000),
+            (other, None),
+        ):
+            sender.send(b"", "t", dotnet_type=kind)
+            sender.wait_acknowledged(timeout=TIME)
+            message = subscriber.receive(timeout=TIME)
+            assert message is not None
+            assert message.dotnet_type == kind

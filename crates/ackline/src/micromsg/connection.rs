@@ -2,19 +2,18 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use ackline_core::Serial;
 use ackline_link::{Admitted, Budget, End, Link, LinkStats, PeerInfo};
 use ackline_micromsg::session::Outgoing as Message;
-use ackline_micromsg::session::{Arrival, ExtensionFrame, Next, Received, TOP, Wait};
+use ackline_micromsg::session::{Arrival, Received, TOP, Wait};
 use ackline_micromsg::text::Extension;
 use ackline_micromsg::{
     Config, Connected, Error, Filter, Kind, Negotiation, Proposal, Role, refusal,
 };
+use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::options::ConnectOptions;
@@ -328,11 +327,11 @@ impl Connection {
         self.top.call_now(|session, _| session.take_arrival())
     }
 
-    /// The next frame of an extension; `None` once the peer has ended the connection in order. Cancel-safe.
+    /// The next frame of an extension: the extension's name, and the bytes; `None` once the peer has ended the connection in order. Cancel-safe.
     ///
     /// # Errors
     /// As [`receive`](Self::receive).
-    pub async fn receive_extension(&self) -> Result<Option<ExtensionFrame>, Error> {
+    pub async fn receive_extension(&self) -> Result<Option<(Arc<str>, Bytes)>, Error> {
         let take = |session: &mut Session, _| session.take_extension();
         self.top.when(|_| Wait::Extension, take).await
     }
@@ -341,25 +340,8 @@ impl Connection {
     ///
     /// # Errors
     /// As said.
-    pub fn try_receive_extension(&self) -> Result<Option<ExtensionFrame>, Error> {
+    pub fn try_receive_extension(&self) -> Result<Option<(Arc<str>, Bytes)>, Error> {
         self.top.call_now(|session, _| session.take_extension())
-    }
-
-    /// What came next, in the order of the wire, which [`receive`](Self::receive), [`receive_command`](Self::receive_command) and
-    /// [`receive_extension`](Self::receive_extension) do not keep between each other. Of messages that came one behind the other,
-    /// up to `max` and about `bytes` of payload. `None` once the peer has ended the connection in order. Cancel-safe.
-    ///
-    /// # Errors
-    /// As [`receive`](Self::receive).
-    pub async fn receive_next(&self, max: usize, bytes: usize) -> Result<Option<Next>, Error> {
-        let kinds: [fn(Serial) -> Wait; 3] =
-            [|_| Wait::Message, |_| Wait::Extension, |_| Wait::Arrival];
-        poll_fn(|context| {
-            let take = |session: &mut Session, _| session.take_next(max, bytes);
-            let mut polled = kinds.iter().map(|kind| self.top.poll(*kind, context, take));
-            polled.find(Poll::is_ready).unwrap_or(Poll::Pending)
-        })
-        .await
     }
 
     /// Subscribes to a topic or a queue of the peer; a second subscription to it replaces the first. Cancel-safe.
@@ -400,15 +382,6 @@ impl Connection {
         self.top.when(|_| Wait::Room, send).await
     }
 
-    /// Passes on a frame of an extension whose number was not agreed on, as proxies do. Cancel-safe.
-    ///
-    /// # Errors
-    /// `reserved_extension`: an extension has this number. [`Error::Failed`]; [`Error::Ended`].
-    pub async fn forward_extension(&self, id: u8, payload: &[u8]) -> Result<(), Error> {
-        let send = |session: &mut Session, _| session.forward_extension(id, payload);
-        self.top.when(|_| Wait::Room, send).await
-    }
-
     /// Calls a verb that sends a frame, now or not at all: [`Error::Blocked`].
     ///
     /// # Errors
@@ -420,12 +393,14 @@ impl Connection {
         self.top.call_now(|session, _| verb(session))
     }
 
-    /// Ends the connection with an ERROR frame, behind everything that waits.
+    /// Ends the connection with an ERROR frame, behind everything that waits. Then the peer has 1 s for its own end.
     ///
     /// # Errors
     /// The connection is over.
     pub fn fail(&self, message: &str) -> Result<(), Error> {
-        self.top.call(|session, _| session.fail(message))
+        self.top.call(|session, _| session.fail(message))?;
+        self.link().close_within(LAST_BYTES);
+        Ok(())
     }
 
     /// Ends the connection at once: messages that are not acknowledged may be lost.

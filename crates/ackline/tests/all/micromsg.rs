@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use ackline::micromsg::{
-    self, AckPolicy, Arrival, Config, ConnectOptions, Connection, Error, ExtensionFrame, Filter,
-    ListenOptions, Message, Number, Offer, Property, PropertyRef,
+    self, AckPolicy, Arrival, Config, ConnectOptions, Connection, Error, Filter, ListenOptions,
+    Message, Number, Offer, Property, PropertyRef,
 };
 use ackline_link::End;
 use ackline_link::tls::TlsOptions;
@@ -319,8 +319,7 @@ async fn commands_subscriptions_and_frames_of_extensions_arrive_apart() {
         unsubscribed,
         Some(Arrival::Unsubscribe("people".to_owned()))
     );
-    let ExtensionFrame { name, payload, .. } =
-        soon(right.receive_extension()).await.unwrap().unwrap();
+    let (name, payload) = soon(right.receive_extension()).await.unwrap().unwrap();
     assert_eq!(
         (&*name, payload),
         ("x-trace", Bytes::from_static(b"\0\xff"))

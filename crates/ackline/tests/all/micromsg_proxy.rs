@@ -1,11 +1,15 @@
 //! Handshakes that the application answers, and proxies.
 #![allow(clippy::unwrap_used, clippy::panic)] // a failed unwrap is a failed test
 
+use std::time::Instant;
+
 use ackline::micromsg::{
-    self, AckPolicy, Arrival, Config, ConnectOptions, Connection, Error, Extension, ExtensionFrame,
-    Filter, ListenOptions, Listener, Message, Negotiation, Next, Number, Offer, Property, Terms,
+    self, AckPolicy, Arrival, Config, ConnectOptions, Connection, Error, Extension, Filter,
+    ListenOptions, Listener, Message, Negotiation, Number, Offer, Property, Terms,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::micromsg::{LONG, MOMENT, listener_with, pair_with, soon, text, with};
@@ -158,60 +162,6 @@ async fn a_connection_that_answers_by_itself_proposes_nothing() {
 }
 
 #[tokio::test]
-async fn what_came_is_taken_in_the_order_of_the_wire() {
-    let own = with(AckPolicy::Manual, Some("batch-ack;x-trace;pub-sub"), 10);
-    let (left, right) = pair_with(own).await;
-    for number in 0..3 {
-        let text = number.to_string();
-        soon(left.send_extension("x-trace", text.as_bytes()))
-            .await
-            .unwrap();
-        soon(left.send(&Message::new("t", text.clone())))
-            .await
-            .unwrap();
-        soon(left.send(&Message::new("t", text))).await.unwrap();
-        soon(left.subscribe("t", None)).await.unwrap();
-    }
-    soon(left.send_extension("x-trace", b"last")).await.unwrap();
-    let mut came = Vec::new();
-    while came.last().is_none_or(|last| last != "x last") {
-        came.extend(soon(next(&right)).await);
-    }
-    let wanted: Vec<_> = (0..3)
-        .flat_map(|number| {
-            let message = format!("message {number}");
-            [
-                format!("x {number}"),
-                message.clone(),
-                message,
-                "command".into(),
-            ]
-        })
-        .chain(["x last".to_owned()])
-        .collect();
-    assert_eq!(came, wanted);
-    drop(left);
-    // The end comes behind everything, and takes no longer than that.
-    let _ = soon(right.receive_next(9, 9)).await;
-}
-
-/// What came next, in words.
-async fn next(connection: &Connection) -> Vec<String> {
-    match connection.receive_next(usize::MAX, usize::MAX).await {
-        Ok(Some(Next::Messages(messages))) => {
-            let each = messages.iter().map(|one| one.message.payload().to_bytes());
-            let each = each.map(|payload| format!("message {}", String::from_utf8_lossy(&payload)));
-            each.collect()
-        }
-        Ok(Some(Next::Extension(frame))) => {
-            vec![format!("x {}", String::from_utf8_lossy(&frame.payload))]
-        }
-        Ok(Some(Next::Arrival(_))) => vec!["command".to_owned()],
-        other => panic!("{other:?}"),
-    }
-}
-
-#[tokio::test]
 async fn the_codec_of_the_first_extension_that_has_one_is_that_of_a_connection() {
     let (left, right) = pair_with(with(AckPolicy::Manual, Some("batch-ack;x-rot;json"), 10)).await;
     let decode = |payload: &[u8]| String::from_utf8(payload.to_vec()).map_err(|_| "UTF-8");
@@ -240,191 +190,243 @@ async fn the_codec_of_the_first_extension_that_has_one_is_that_of_a_connection()
     assert!(codecs.agreed(&[extension("xml", &[])]).is_none());
 }
 
-/// A proxy with all defaults in front of a server: its listener.
-async fn proxy() -> Listener {
-    let mut listening = ListenOptions::default();
-    micromsg::for_proxy(&mut listening.link);
-    soon(micromsg::listen("micromsg://127.0.0.1:0", listening))
+/// A proxy with all defaults in front of a server: its URL, and how it ends with its first client.
+async fn proxy(server: &str) -> (String, JoinHandle<Result<(), Error>>) {
+    let url = "micromsg://127.0.0.1:0";
+    let listener = soon(micromsg::listen_as_proxy(url, ListenOptions::default()))
         .await
-        .unwrap()
+        .unwrap();
+    let (url, server) = (listener.url().to_owned(), server.to_owned());
+    let serving = tokio::spawn(async move {
+        let client = listener.accept().await.unwrap();
+        client.pass_to(&server, ConnectOptions::default()).await
+    });
+    (url, serving)
 }
 
-/// Accepts one client and joins it with the server.
-async fn serve_one(proxy: Listener, server: String) -> Result<(), Error> {
-    let client = soon(proxy.accept()).await.unwrap();
-    let server = micromsg::mirror(&client, &server, ConnectOptions::default()).await?;
-    micromsg::bridge(&client, &server).await?;
-    server.close(Some(LONG)).await?;
-    client.close(Some(LONG)).await
+/// A client and a server, with a proxy between them.
+async fn joined(
+    client: ConnectOptions,
+    server: (Offer, Config),
+) -> (Connection, Connection, JoinHandle<Result<(), Error>>) {
+    let (listener, _) = listener_with(server).await;
+    let (url, serving) = proxy(listener.url()).await;
+    let client = soon(micromsg::connect(&url, client)).await.unwrap();
+    let server = soon(listener.accept()).await.unwrap();
+    soon(server.connected()).await.unwrap();
+    (client, server, serving)
+}
+
+fn manual(optional: &str) -> (Offer, Config) {
+    let (offer, config) = with(AckPolicy::Manual, Some(optional), 10);
+    (offer, config)
+}
+
+async fn joined_manual(optional: &str) -> (Connection, Connection, JoinHandle<Result<(), Error>>) {
+    let (offer, link) = manual(optional);
+    joined(connecting(offer, link), manual(optional)).await
 }
 
 #[tokio::test]
 async fn a_proxy_joins_ends_whose_extensions_it_does_not_know() {
     let theirs = "x-vendor:mode=fast;batch-ack:max-count=7;pub-sub";
-    let (server, _) = listener_with((offering("", theirs), Config::with_timers())).await;
-    let proxy = proxy().await;
-    let url = proxy.url().to_owned();
-    let serving = tokio::spawn(serve_one(proxy, server.url().to_owned()));
     let offer = offering("x-vendor:mode=fast", "batch-ack:max-count=9;x-unknown");
-    let client = connecting(offer, Config::with_timers());
-    let client = soon(micromsg::connect(&url, client)).await.unwrap();
-    let server = soon(server.accept()).await.unwrap();
-    let connected = soon(server.connected()).await.unwrap();
-    assert_eq!(connected.identity, "sensor 7", "the client's name");
-    assert_eq!(connected.extensions, ["x-vendor", "batch-ack", "pub-sub"]);
-    assert_eq!(client.extensions(), server.extensions());
+    let server = Offer {
+        name: Some("server".to_owned()),
+        ..offering("", theirs)
+    };
+    let (client, server, serving) = joined(
+        connecting(offer, Config::with_timers()),
+        (server, Config::with_timers()),
+    )
+    .await;
+    let [at_client, at_server] = [&client, &server].map(|end| end.try_connected().unwrap());
+    assert_eq!(
+        (at_client.identity.as_str(), at_server.identity.as_str()),
+        ("server", "sensor 7")
+    );
+    assert_eq!(at_client.extensions, ["x-vendor", "batch-ack", "pub-sub"]);
+    assert_eq!(at_client.extensions, at_server.extensions);
     assert_eq!((client.window(), server.window()), (Some(7), Some(7)));
     for (from, to) in [(&client, &server), (&server, &client)] {
-        soon(from.send_extension("x-vendor", b"type=a"))
-            .await
-            .unwrap();
-        soon(from.send(&Message::new("t", "a"))).await.unwrap();
-        soon(from.send_extension("x-vendor", b"type=b"))
-            .await
-            .unwrap();
-        soon(from.send(&Message::new("t", "b"))).await.unwrap();
-        let mut came = Vec::new();
-        while came.len() < 4 {
-            came.extend(soon(next(to)).await);
+        for (extension, payload) in [("type=a", vec![7; 3_000_000]), ("type=b", vec![])] {
+            soon(from.send_extension("x-vendor", extension.as_bytes()))
+                .await
+                .unwrap();
+            let last = soon(from.send(&Message::new("t", payload.clone())))
+                .await
+                .unwrap();
+            let (name, bytes) = soon(to.receive_extension()).await.unwrap().unwrap();
+            assert_eq!((&*name, &bytes[..]), ("x-vendor", extension.as_bytes()));
+            let came = soon(to.receive()).await.unwrap().unwrap();
+            assert_eq!(came.message.payload().to_bytes(), payload);
+            // It is processed when the next one is asked for.
+            assert!(to.try_receive().is_err());
+            soon(from.acknowledged(last)).await.unwrap();
         }
-        assert_eq!(came, ["x type=a", "message a", "x type=b", "message b"]);
     }
-    // The last message is acknowledged when the next one is asked for.
-    let ending = tokio::spawn(async move { server.receive().await.map(|next| next.is_none()) });
     soon(client.close(Some(LONG))).await.unwrap();
+    assert!(soon(server.receive()).await.unwrap().is_none());
+    drop(server);
     soon(serving).await.unwrap().unwrap();
-    assert!(
-        soon(ending).await.unwrap().unwrap(),
-        "it has ended in order"
-    );
+}
+
+/// The bytes of a handshake of version 1.0.
+fn handshake(required: &str, optional: &str) -> Vec<u8> {
+    let mut bytes = vec![1, 0, 0, 0];
+    for list in [required, optional] {
+        bytes.extend(u16::try_from(list.len()).unwrap().to_be_bytes());
+        bytes.extend(list.as_bytes());
+    }
+    bytes
+}
+
+/// Raw ends of a proxied connection, behind their handshake with these lists.
+async fn raw_ends(
+    lists: [&str; 2],
+    reply: [&str; 2],
+) -> ([TcpStream; 2], JoinHandle<Result<(), Error>>) {
+    let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("micromsg://{}", server.local_addr().unwrap());
+    let (proxy, serving) = proxy(&url).await;
+    let address = proxy.trim_start_matches("micromsg://").to_owned();
+    let mut client = TcpStream::connect(address).await.unwrap();
+    let first = handshake(lists[0], lists[1]);
+    // A client is accepted with its first byte.
+    client.write_all(&first[..1]).await.unwrap();
+    let (mut server, _) = soon(server.accept()).await.unwrap();
+    client.write_all(&first[1..]).await.unwrap();
+    let mut came = vec![0; first.len()];
+    soon(server.read_exact(&mut came)).await.unwrap();
+    assert_eq!(came, first);
+    let reply = handshake(reply[0], reply[1]);
+    passes(&mut server, &mut client, &reply).await;
+    let last = lists.join(";");
+    let last = handshake(last.trim_matches(';'), "");
+    passes(&mut client, &mut server, &last).await;
+    ([client, server], serving)
+}
+
+/// Bytes of one end come to the other as they are.
+async fn passes(from: &mut TcpStream, to: &mut TcpStream, bytes: &[u8]) {
+    from.write_all(bytes).await.unwrap();
+    let mut came = vec![0; bytes.len()];
+    soon(to.read_exact(&mut came)).await.unwrap();
+    assert_eq!(came, bytes);
+}
+
+/// Everything that comes until the end.
+async fn rest(end: &mut TcpStream) -> Vec<u8> {
+    let mut all = Vec::new();
+    // A reset ends it too.
+    let _ = soon(end.read_to_end(&mut all)).await;
+    all
 }
 
 #[tokio::test]
-async fn a_proxy_passes_on_frames_with_numbers_that_were_not_agreed_on() {
-    let mut link = Config::with_timers();
-    link.terms.forwards = true;
-    let (server, _) = listener_with((offering("", "json"), link)).await;
-    let proxy = proxy().await;
-    let address = proxy.url().trim_start_matches("micromsg://").to_owned();
-    let serving = tokio::spawn(serve_one(proxy, server.url().to_owned()));
-    let mut client = tokio::net::TcpStream::connect(&address).await.unwrap();
-    client
-        .write_all(b"\x01\0\0\x01p\0\0\0\x04json")
-        .await
-        .unwrap();
-    let reply = b"\x01\0\0\0\0\0\0\x04json";
-    let mut read = vec![0; reply.len()];
-    soon(client.read_exact(&mut read)).await.unwrap();
-    assert_eq!(read, reply);
-    let mut bytes = b"\x01\0\0\x01p\0\0\0\x04json".to_vec();
-    bytes.extend_from_slice(b"\x02\xc8\x02hi\x02\0\x00\x02\x01\x01j");
-    client.write_all(&bytes).await.unwrap();
-    let server = soon(server.accept()).await.unwrap();
-    let mut came = Vec::new();
-    for _ in 0..3 {
-        let frame = soon(server.receive_extension()).await.unwrap().unwrap();
-        came.push((frame.id, frame.name.to_string(), frame.payload.to_vec()));
+async fn every_sound_frame_goes_through_a_proxy_as_it_came() {
+    let lists = ["json;X-Foo", "first_name;batch-ack"];
+    let ([mut client, mut server], serving) = raw_ends(lists, ["json;X-Foo", "json"]).await;
+    for frame in [
+        // Extensions with numbers that no extension has, with names of any form, and one of 300 bytes.
+        b"\x02\xc8\x02hi".to_vec(),
+        b"\x02\x00\x00".to_vec(),
+        b"\x02\x02\x01x".to_vec(),
+        [&b"\x0a\x09\x00\x00\x01\x2c"[..], &[7; 300]].concat(),
+        // Commands with names of any form.
+        b"\x01\x17CommandName;First_key=v".to_vec(),
+        b"\x01\x00".to_vec(),
+        // Messages: whole, with a long length in front of a short payload, and in fragments.
+        b"\x00\x00\x07\x01t\x00\x05a:N1;\x01x".to_vec(),
+        b"\x08\x00\x08\x01t\x00\x00\x00\x00\x00\x01y".to_vec(),
+        b"\x10\x00\x09\x01t\x00\x00\x01a".to_vec(),
+        b"\x00\x00\x09\x01t\x00\x00\x01b".to_vec(),
+        // An acknowledgement of several messages.
+        b"\x02\x04\x02\x00\x09".to_vec(),
+    ] {
+        for byte in frame.chunks(1) {
+            client.write_all(byte).await.unwrap();
+        }
+        let mut came = vec![0; frame.len()];
+        soon(server.read_exact(&mut came)).await.unwrap();
+        assert_eq!(came, frame);
+        passes(&mut server, &mut client, &frame).await;
     }
-    let frame = |id, name: &str, bytes: &[u8]| (id, name.to_owned(), bytes.to_vec());
+    server.write_all(b"\x04\x03bye").await.unwrap();
+    drop(server);
     assert_eq!(
-        came,
-        [
-            frame(200, "", b"hi"),
-            frame(0, "", b""),
-            frame(1, "json", b"j")
-        ]
+        rest(&mut client).await,
+        b"\x04\x03bye",
+        "the error, then the end"
     );
-    // And in the other direction.
-    soon(server.forward_extension(9, b"back")).await.unwrap();
-    let mut frame = [0; 7];
-    soon(client.read_exact(&mut frame)).await.unwrap();
-    assert_eq!(&frame, b"\x02\x09\x04back");
-    let own = soon(server.forward_extension(1, b"")).await.unwrap_err();
-    assert_eq!(own.code(), "reserved_extension");
     drop(client);
     soon(serving).await.unwrap().unwrap();
 }
 
 #[tokio::test]
-async fn a_proxy_tells_each_end_why_the_other_one_refuses() {
-    // The server lacks what the client requires.
-    let (server, _) = listener_with((offering("", ""), Config::with_timers())).await;
-    let front = proxy().await;
-    let url = front.url().to_owned();
-    let serving = tokio::spawn(serve_one(front, server.url().to_owned()));
-    let accepted = tokio::spawn(async move {
-        let server = server.accept().await.unwrap();
-        server.connected().await.unwrap_err().code()
-    });
-    let wants = connecting(offering("x-vendor", ""), Config::with_timers());
-    let refused = soon(micromsg::connect(&url, wants)).await.unwrap_err();
-    assert_eq!(refused.code(), "micromsg.failed");
-    assert!(refused.to_string().contains("x-vendor"), "{refused}");
-    assert_eq!(
-        soon(serving).await.unwrap().unwrap_err().code(),
-        "micromsg.failed"
-    );
-    assert_eq!(soon(accepted).await.unwrap(), "micromsg.missing_extension");
-    // The client lacks what the server requires.
-    let (server, _) = listener_with((offering("x-server", ""), Config::with_timers())).await;
-    let front = proxy().await;
-    let url = front.url().to_owned();
-    let serving = tokio::spawn(serve_one(front, server.url().to_owned()));
-    let wants = connecting(offering("", ""), Config::with_timers());
-    let refused = soon(micromsg::connect(&url, wants)).await.unwrap_err();
-    assert_eq!(refused.code(), "micromsg.missing_extension");
-    let server = soon(server.accept()).await.unwrap();
-    let told = soon(server.connected()).await.unwrap_err();
-    assert_eq!(told.code(), "micromsg.failed");
-    assert!(told.to_string().contains("x-server"), "{told}");
-    assert!(soon(serving).await.unwrap().is_err());
+async fn jobs_that_a_worker_acknowledged_before_it_left_are_acknowledged() {
+    for _ in 0..20 {
+        let (worker, server, serving) = joined_manual("batch-ack").await;
+        for number in 0..5 {
+            let message = Message::new("jobs", number.to_string());
+            soon(server.send(&message)).await.unwrap();
+        }
+        for _ in 0..5 {
+            let job = soon(worker.receive()).await.unwrap().unwrap();
+            worker.ack(job.position).unwrap();
+        }
+        soon(worker.close(Some(LONG))).await.unwrap();
+        soon(server.acknowledged(5)).await.unwrap();
+        soon(server.close(Some(LONG))).await.unwrap();
+        soon(serving).await.unwrap().unwrap();
+    }
 }
 
 #[tokio::test]
-async fn a_proxy_without_a_server_keeps_its_client_waiting() {
-    let front = proxy().await;
-    let url = front.url().to_owned();
-    let client =
-        tokio::spawn(async move { micromsg::connect(&url, ConnectOptions::default()).await });
-    let accepted = soon(front.accept()).await.unwrap();
-    let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("micromsg://{}", nobody.local_addr().unwrap());
-    drop(nobody);
-    let error = soon(micromsg::mirror(&accepted, &url, ConnectOptions::default()))
-        .await
-        .unwrap_err();
-    assert!(matches!(error, Error::Open(_)), "{error}");
-    assert!(accepted.try_proposal().is_ok(), "it can be tried again");
-    accepted.fail("no server").unwrap();
-    let refused = soon(client).await.unwrap().unwrap_err();
-    assert!(refused.to_string().contains("no server"), "{refused}");
+async fn a_sender_that_has_ended_its_direction_is_still_acknowledged() {
+    for swapped in [false, true] {
+        let (ends, serving) = raw_ends(["batch-ack", ""], ["batch-ack", ""]).await;
+        let [mut sender, mut receiver] = ends;
+        if swapped {
+            std::mem::swap(&mut sender, &mut receiver);
+        }
+        passes(&mut sender, &mut receiver, b"\x00\x00\x01\x00\x00\x00\x01x").await;
+        sender.shutdown().await.unwrap();
+        tokio::time::sleep(MOMENT).await;
+        receiver.write_all(b"\x02\x01\x02\x00\x01").await.unwrap();
+        let begun = Instant::now();
+        assert_eq!(rest(&mut receiver).await, b"", "then the end comes");
+        assert!(begun.elapsed().as_secs() < 4, "without a wait");
+        drop(receiver);
+        assert_eq!(rest(&mut sender).await, b"\x02\x01\x02\x00\x01");
+        drop(sender);
+        soon(serving).await.unwrap().unwrap();
+    }
 }
 
 #[tokio::test]
-async fn a_bridge_passes_on_what_it_does_not_know_and_acknowledges_end_to_end() {
-    let own = || {
-        with(
-            AckPolicy::Manual,
-            Some("batch-ack:max-count=5;pub-sub;x-trace"),
-            10,
-        )
-    };
-    let ((client, near), (far, server)) = (pair_with(own()).await, pair_with(own()).await);
-    let bridging = tokio::spawn({
-        let (near, far) = (near.clone(), far.clone());
-        async move { micromsg::bridge(&near, &far).await }
-    });
-    soon(client.send_extension("x-trace", b"\0\x01"))
-        .await
-        .unwrap();
-    let ExtensionFrame { id, name, payload } =
-        soon(server.receive_extension()).await.unwrap().unwrap();
-    assert_eq!((id, &*name, &payload[..]), (3, "x-trace", &b"\0\x01"[..]));
+async fn an_end_that_holds_an_unacknowledged_message_is_told_soon_that_the_other_one_is_gone() {
+    for swapped in [false, true] {
+        let (ends, serving) = raw_ends(["batch-ack", ""], ["batch-ack", ""]).await;
+        let [mut sender, mut receiver] = ends;
+        if swapped {
+            std::mem::swap(&mut sender, &mut receiver);
+        }
+        passes(&mut sender, &mut receiver, b"\x00\x00\x01\x00\x00\x00\x01x").await;
+        drop(sender);
+        assert_eq!(rest(&mut receiver).await, b"");
+        drop(receiver);
+        soon(serving).await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn subscriptions_filters_and_windows_are_those_of_both_ends() {
+    let (client, server, serving) = joined_manual("batch-ack:max-count=5;pub-sub;x-trace").await;
     let filter = Filter::read(b"age>=N18").unwrap();
     soon(client.subscribe("people", Some(&filter)))
         .await
         .unwrap();
-    soon(client.command("hello", &[])).await.unwrap();
     let Some(Arrival::Subscribe(wanted)) = soon(server.receive_command()).await.unwrap() else {
         panic!("a subscription");
     };
@@ -432,11 +434,6 @@ async fn a_bridge_passes_on_what_it_does_not_know_and_acknowledges_end_to_end() 
         (wanted.topic.as_str(), wanted.filter.as_deref()),
         ("people", Some(&filter))
     );
-    assert!(matches!(
-        soon(server.receive_command()).await.unwrap(),
-        Some(Arrival::Command(_))
-    ));
-    // The window of the other side holds the sender back: five there, and five on the way.
     let message = |number: u64| {
         Message::new("t", number.to_string()).with("a", Property::Number(Number::Whole(1)))
     };
@@ -456,14 +453,109 @@ async fn a_bridge_passes_on_what_it_does_not_know_and_acknowledges_end_to_end() 
         soon(server.acknowledged(number)).await.unwrap();
     }
     soon(client.close(Some(LONG))).await.unwrap();
-    soon(bridging).await.unwrap().unwrap();
+    soon(server.close(Some(LONG))).await.unwrap();
+    soon(serving).await.unwrap().unwrap();
 }
 
 #[tokio::test]
-async fn a_bridge_ends_where_the_other_end_lacks_an_extension() {
-    let (client, near) = pair_with(with(AckPolicy::Manual, Some("x-trace"), 10)).await;
-    let (far, _server) = pair_with(with(AckPolicy::Manual, None, 10)).await;
-    soon(client.send_extension("x-trace", b"1")).await.unwrap();
-    let ended = soon(micromsg::bridge(&near, &far)).await.unwrap_err();
-    assert_eq!(ended.code(), "extension_not_negotiated");
+async fn a_proxy_holds_back_an_end_whose_peer_does_not_read() {
+    let ([mut client, mut server], serving) = raw_ends(["json", ""], ["", "json"]).await;
+    let frame = [&b"\x0a\x01\x00\x01\x00\x00"[..], &[7; 65_536]].concat();
+    let mut sent = 0;
+    while timeout(5 * MOMENT, client.write_all(&frame)).await.is_ok() {
+        sent += frame.len();
+        assert!(sent < 64 << 20, "there is room without an end");
+    }
+    // It goes on once the other end reads.
+    let reading = tokio::spawn(async move { rest(&mut server).await.len() });
+    client.shutdown().await.unwrap();
+    let came = soon(reading).await.unwrap();
+    assert!(came >= sent, "{came} of {sent}");
+    soon(serving).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn both_ends_are_told_of_a_frame_that_breaks_a_rule() {
+    for swapped in [false, true] {
+        let (ends, serving) = raw_ends(["json", ""], ["", "json"]).await;
+        let [mut wrong, mut other] = ends;
+        if swapped {
+            std::mem::swap(&mut wrong, &mut other);
+        }
+        wrong.write_all(b"\x40").await.unwrap();
+        let told = rest(&mut wrong).await;
+        assert!(told.starts_with(b"\x04"), "{told:?}");
+        assert!(String::from_utf8_lossy(&told).contains("without a meaning"));
+        let told = rest(&mut other).await;
+        assert!(told.starts_with(b"\x04"), "{told:?}");
+        assert!(String::from_utf8_lossy(&told).contains("the other end of the proxy"));
+        drop((wrong, other));
+        let ended = soon(serving).await.unwrap().unwrap_err();
+        assert_eq!(ended.code(), "micromsg.reserved_flags");
+    }
+}
+
+#[tokio::test]
+async fn a_proxy_passes_on_why_an_end_refuses() {
+    // The server lacks what the client requires, and then the other way round.
+    for (client, server) in [("x-vendor", ""), ("", "x-vendor")] {
+        let (listener, _): (Listener, _) =
+            listener_with((offering(server, ""), Config::with_timers())).await;
+        let (url, serving) = proxy(listener.url()).await;
+        let wants = connecting(offering(client, ""), Config::with_timers());
+        let accepting = tokio::spawn(async move {
+            let server = listener.accept().await.unwrap();
+            server.connected().await.unwrap_err()
+        });
+        let at_client = soon(micromsg::connect(&url, wants)).await.unwrap_err();
+        let at_server = soon(accepting).await.unwrap();
+        let codes = [at_client.code(), at_server.code()];
+        let wanted = if client.is_empty() {
+            ["micromsg.missing_extension", "micromsg.failed"]
+        } else {
+            ["micromsg.failed", "micromsg.missing_extension"]
+        };
+        assert_eq!(codes, wanted);
+        for told in [at_client, at_server] {
+            assert!(told.to_string().contains("x-vendor"), "{told}");
+        }
+        soon(serving).await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_client_is_told_that_the_server_cannot_be_reached() {
+    let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = format!("micromsg://{}", nobody.local_addr().unwrap());
+    drop(nobody);
+    for _ in 0..20 {
+        let (url, serving) = proxy(&server).await;
+        let refused = soon(micromsg::connect(&url, ConnectOptions::default()))
+            .await
+            .unwrap_err();
+        assert_eq!(refused.code(), "micromsg.failed");
+        let text = refused.to_string();
+        assert!(text.contains("the server cannot be reached"), "{text}");
+        let ended = soon(serving).await.unwrap().unwrap_err();
+        assert!(matches!(ended, Error::Open(_)), "{ended}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_says_nothing_is_ended() {
+    let mut options = ListenOptions::default();
+    options.link.handshake_timeout = Some(MOMENT);
+    let listener = soon(micromsg::listen_as_proxy("micromsg://127.0.0.1:0", options))
+        .await
+        .unwrap();
+    let address = listener.url().trim_start_matches("micromsg://").to_owned();
+    let (server, _) = listener_with((Offer::default(), Config::with_timers())).await;
+    let mut silent = TcpStream::connect(address).await.unwrap();
+    silent.write_all(b"\x01").await.unwrap();
+    let client = soon(listener.accept()).await.unwrap();
+    assert!(client.peer().name.starts_with("127.0.0.1"));
+    let ended = soon(client.pass_to(server.url(), ConnectOptions::default())).await;
+    assert_eq!(ended.unwrap_err().code(), "micromsg.timeout");
+    let told = rest(&mut silent).await;
+    assert!(String::from_utf8_lossy(&told).contains("--handshake-timeout"));
 }

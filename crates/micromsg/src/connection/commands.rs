@@ -25,22 +25,6 @@ impl Connection {
         Ok(())
     }
 
-    /// Passes on bytes of an extension whose number was not agreed on, as proxies do (R-MM-31).
-    ///
-    /// # Errors
-    /// `handshake_incomplete`, `closed`; `reserved_extension`: an extension has this number. `out_of_range`: 2^32 bytes.
-    pub fn forward_extension(&mut self, id: u8, payload: &[u8]) -> Result<(), UsageError> {
-        self.check()?;
-        if self.agreed.name(id).is_some() {
-            return Err(refusal::NUMBER_IN_USE);
-        }
-        if u32::try_from(payload.len()).is_err() {
-            return Err(refusal::PAYLOAD_TOO_LONG);
-        }
-        self.put_extension(id, payload);
-        Ok(())
-    }
-
     /// Sends a command.
     ///
     /// # Errors

@@ -32,10 +32,7 @@ pub enum Event {
     Command(Command),
     /// Bytes of an extension.
     Extension {
-        /// Its number.
-        id: u8,
-        /// The extension; empty where none has this number, which is only possible at an end that
-        /// [forwards](crate::Terms::forwards).
+        /// The extension.
         name: Arc<str>,
         /// The bytes.
         payload: Bytes,

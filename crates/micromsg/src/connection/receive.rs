@@ -33,6 +33,10 @@ impl Connection {
                     input.clear();
                     return Ok(Need::Input { at_least: 1 });
                 }
+                // Its end is noticed, but what it sends without an answer waits.
+                Life::Proposed(_) if input.is_empty() => {
+                    return Ok(Need::Input { at_least: 1 });
+                }
                 Life::Idle | Life::Proposed(_) => return Ok(Need::Room),
                 _ if self.events.is_full() || owed >= OWED_BYTES => return Ok(Need::Room),
                 _ => {}
@@ -285,15 +289,9 @@ impl Connection {
         payload: std::ops::Range<usize>,
         whole: Whole<'_>,
     ) -> Result<(), Kind> {
+        let count = self.agreed.len();
         let Some(name) = self.agreed.name(id) else {
-            let count = self.agreed.len();
-            if !self.config.terms.forwards {
-                return Err(Kind::UnknownExtension { id, count });
-            }
-            let (payload, _) = whole.part(&mut self.block, payload);
-            let name = Arc::from("");
-            self.events.push(Event::Extension { id, name, payload });
-            return Ok(());
+            return Err(Kind::UnknownExtension { id, count });
         };
         let is_ack = self.agreed.ack().is_some_and(|(ack, _)| ack == id);
         match name {
@@ -306,7 +304,8 @@ impl Connection {
                     });
                 }
                 let [theirs, _] = &mut self.names.dotnet;
-                *theirs = Some(String::from_utf8_lossy(name).into());
+                // An empty name is none.
+                *theirs = (!name.is_empty()).then(|| String::from_utf8_lossy(name).into());
                 Ok(())
             }
             name => {
@@ -316,7 +315,7 @@ impl Connection {
                 };
                 self.names.last = Some((id, Arc::clone(&name)));
                 let (payload, _) = whole.part(&mut self.block, payload);
-                self.events.push(Event::Extension { id, name, payload });
+                self.events.push(Event::Extension { name, payload });
                 Ok(())
             }
         }

@@ -21,11 +21,7 @@ pub(super) fn told(event: Event) -> Told {
             let members = vec![("name", text(command.name)), ("properties", properties)];
             Told::new("command", members)
         }
-        Event::Extension { id, name, payload } if name.is_empty() => {
-            let members = vec![("id", u64::from(id).into()), ("payload", payload.into())];
-            Told::new("unknown_extension", members)
-        }
-        Event::Extension { name, payload, .. } => {
+        Event::Extension { name, payload } => {
             let members = vec![
                 ("name", text(name.to_string())),
                 ("payload", payload.into()),

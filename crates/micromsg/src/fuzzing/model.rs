@@ -48,7 +48,7 @@ impl Coming {
             (Self::Command(name, properties), Event::Command(came)) => {
                 assert_eq!((*name, properties), (came.name.as_str(), &came.properties));
             }
-            (Self::Extension(bytes), Event::Extension { name, payload, .. }) => {
+            (Self::Extension(bytes), Event::Extension { name, payload }) => {
                 assert_eq!((&**name, payload), ("x-note", bytes));
             }
             (Self::Subscribe(sent), Event::Subscribe(came)) => {

@@ -23,7 +23,7 @@ pub(super) enum Told {
     Message(Head, Vec<u8>, Option<String>),
     Acknowledged(u16),
     Command(String, Pairs),
-    Extension(u8, String, Vec<u8>),
+    Extension(String, Vec<u8>),
     Subscribe(String, Option<(String, Vec<Condition>)>),
     Unsubscribe(String),
     Error(String),
@@ -296,9 +296,9 @@ impl End {
             "ack" | "batch-ack" => {
                 return self.acknowledged(u16::from_be_bytes([payload[0], payload[1]]));
             }
-            "dotnet" => self.dotnet_type = Some(ascii(payload)?),
+            "dotnet" => self.dotnet_type = Some(ascii(payload)?).filter(|name| !name.is_empty()),
             _ => {
-                let told = Told::Extension(id, name.clone(), payload.to_vec());
+                let told = Told::Extension(name.clone(), payload.to_vec());
                 self.told.push(told);
             }
         }

@@ -74,9 +74,7 @@ fn told(event: &Event) -> Told {
         }
         Event::Acknowledged { through } => Told::Acknowledged(*through),
         Event::Command(came) => Told::Command(came.name.clone(), came.properties.clone()),
-        Event::Extension { id, name, payload } => {
-            Told::Extension(*id, name.to_string(), payload.to_vec())
-        }
+        Event::Extension { name, payload } => Told::Extension(name.to_string(), payload.to_vec()),
         Event::Subscribe(came) => {
             let conditions = came.filter.as_deref().map(filters::conditions);
             Told::Subscribe(came.topic.clone(), came.filter_text.clone().zip(conditions))

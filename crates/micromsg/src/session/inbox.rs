@@ -41,28 +41,6 @@ impl Arrival {
     }
 }
 
-/// Bytes of an extension.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExtensionFrame {
-    /// Its number.
-    pub id: u8,
-    /// The extension; empty where none has this number, at an end that [forwards](crate::Terms::forwards).
-    pub name: Arc<str>,
-    /// The bytes.
-    pub payload: Bytes,
-}
-
-/// What came next, in the order of the wire.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Next {
-    /// Messages, one at least.
-    Messages(Vec<Received>),
-    /// A command.
-    Arrival(Arrival),
-    /// A frame of an extension.
-    Extension(ExtensionFrame),
-}
-
 /// Bytes that something that waits takes beside its own, about.
 const WAITING_BYTES: usize = 96;
 
@@ -73,14 +51,12 @@ pub(super) struct Inbox {
     messages: VecDeque<Message>,
     /// Commands, each with the number of messages that came before it.
     arrivals: VecDeque<(u64, Arrival)>,
-    /// Frames, each with the numbers of messages and commands that came before it.
-    extensions: VecDeque<([u64; 2], ExtensionFrame)>,
+    extensions: VecDeque<(Arc<str>, Bytes)>,
     bytes: usize,
     /// With so many bytes nothing more is received.
     most: usize,
-    /// Messages, and commands, that were taken.
+    /// Messages that were taken.
     taken: u64,
-    taken_arrivals: u64,
     /// Sequence numbers of messages that were taken and not acknowledged.
     unacknowledged: VecDeque<u16>,
     /// Messages of these that are processed, where they are acknowledged by themselves.
@@ -99,7 +75,6 @@ impl Inbox {
             bytes: 0,
             most: usize::MAX,
             taken: 0,
-            taken_arrivals: 0,
             unacknowledged: VecDeque::new(),
             processed: 0,
             withheld: 0,
@@ -113,48 +88,14 @@ impl Inbox {
 
     pub(super) fn push_arrival(&mut self, arrival: Arrival) {
         self.add(arrival.bytes());
-        self.arrivals
-            .push_back((count(self.taken, &self.messages), arrival));
+        let waiting = u64::try_from(self.messages.len()).unwrap_or(u64::MAX);
+        let before = self.taken.saturating_add(waiting);
+        self.arrivals.push_back((before, arrival));
     }
 
-    pub(super) fn push_extension(&mut self, frame: ExtensionFrame) {
-        self.add(frame.payload.len().saturating_add(WAITING_BYTES));
-        let before = [
-            count(self.taken, &self.messages),
-            count(self.taken_arrivals, &self.arrivals),
-        ];
-        self.extensions.push_back((before, frame));
-    }
-
-    fn pop_arrival(&mut self) -> Option<Arrival> {
-        let (_, arrival) = self.arrivals.pop_front()?;
-        self.remove(arrival.bytes());
-        self.taken_arrivals = self.taken_arrivals.saturating_add(1);
-        Some(arrival)
-    }
-
-    fn pop_extension(&mut self) -> Option<ExtensionFrame> {
-        let (_, frame) = self.extensions.pop_front()?;
-        self.remove(frame.payload.len().saturating_add(WAITING_BYTES));
-        Some(frame)
-    }
-
-    /// Messages that came before the next command and the next frame of an extension, and were not taken.
-    fn messages_in_front(&self) -> usize {
-        let arrival = self.arrivals.front().map(|(before, _)| *before);
-        let frame = self.extensions.front().map(|([before, _], _)| *before);
-        let before = arrival.into_iter().chain(frame).min();
-        let left = before.map(|before| before.saturating_sub(self.taken));
-        let left = left.map(|left| usize::try_from(left).unwrap_or(usize::MAX));
-        left.unwrap_or(usize::MAX).min(self.messages.len())
-    }
-
-    /// Whether the next frame of an extension came before the next command.
-    fn extension_is_next(&self) -> bool {
-        let frame = self.extensions.front().map(|(before, _)| *before);
-        frame.is_some_and(|[messages, arrivals]| {
-            messages <= self.taken && arrivals <= self.taken_arrivals
-        })
+    pub(super) fn push_extension(&mut self, name: Arc<str>, payload: Bytes) {
+        self.add(payload.len().saturating_add(WAITING_BYTES));
+        self.extensions.push_back((name, payload));
     }
 
     const fn add(&mut self, bytes: usize) {
@@ -254,12 +195,6 @@ impl Inbox {
     }
 }
 
-/// So many were taken, and these wait.
-fn count<T>(taken: u64, waiting: &VecDeque<T>) -> u64 {
-    let waiting = u64::try_from(waiting.len()).unwrap_or(u64::MAX);
-    taken.saturating_add(waiting)
-}
-
 impl Session {
     /// Takes the next message; `None` once the peer has ended the connection in order. With the policy `auto` the messages
     /// that were taken before count as processed, and are acknowledged soon, also where the first look finds none.
@@ -349,8 +284,11 @@ impl Session {
     /// # Errors
     /// [`Error::Blocked`]: none is there. [`Error::Failed`]; [`Error::Ended`].
     pub fn take_arrival(&mut self) -> Result<Option<Arrival>, Error> {
-        match self.inbox.pop_arrival() {
-            Some(arrival) => Ok(Some(arrival)),
+        match self.inbox.arrivals.pop_front() {
+            Some((_, arrival)) => {
+                self.inbox.remove(arrival.bytes());
+                Ok(Some(arrival))
+            }
             None => self.nothing(),
         }
     }
@@ -362,36 +300,18 @@ impl Session {
         Some(usize::try_from(left).unwrap_or(usize::MAX))
     }
 
-    /// Takes the next frame of an extension; `None` once the connection has ended in order.
-    ///
-    /// # Errors
-    /// [`Error::Blocked`]: none is there. [`Error::Failed`]; [`Error::Ended`].
-    pub fn take_extension(&mut self) -> Result<Option<ExtensionFrame>, Error> {
-        match self.inbox.pop_extension() {
-            Some(frame) => Ok(Some(frame)),
-            None => self.nothing(),
-        }
-    }
-
-    /// Takes what came next, in the order of the wire, which the verbs for one kind alone do not keep. Of messages that came
-    /// one behind the other, as many as [`receive_some`](Self::receive_some) takes. `None` once the connection has ended in
+    /// Takes the next frame of an extension: the extension's name, and the bytes; `None` once the connection has ended in
     /// order.
     ///
     /// # Errors
-    /// As [`receive`](Self::receive).
-    pub fn take_next(&mut self, max: usize, bytes: usize) -> Result<Option<Next>, Error> {
-        self.inbox.processed_all(&mut self.machine, self.now);
-        let in_front = self.inbox.messages_in_front();
-        if in_front > 0 {
-            let has_acks = self.machine.windowed().is_some();
-            let taken = self.inbox.take_some(max.min(in_front), bytes, has_acks);
-            return Ok(Some(Next::Messages(taken)));
-        }
-        if self.inbox.extension_is_next() {
-            return Ok(self.inbox.pop_extension().map(Next::Extension));
-        }
-        match self.inbox.pop_arrival() {
-            Some(arrival) => Ok(Some(Next::Arrival(arrival))),
+    /// [`Error::Blocked`]: none is there. [`Error::Failed`]; [`Error::Ended`].
+    pub fn take_extension(&mut self) -> Result<Option<(Arc<str>, Bytes)>, Error> {
+        match self.inbox.extensions.pop_front() {
+            Some((name, payload)) => {
+                self.inbox
+                    .remove(payload.len().saturating_add(WAITING_BYTES));
+                Ok(Some((name, payload)))
+            }
             None => self.nothing(),
         }
     }

@@ -69,10 +69,10 @@ impl Outbox {
             if !self.has_room(machine, bytes) {
                 return;
             }
-            // The type only goes to ends that know of types.
-            let dotnet_type = next.dotnet_type().filter(|_| has_types);
+            // The type only goes to ends that know of types. A message without one must not have that of another publisher.
+            let dotnet_type = next.dotnet_type().map_or("", |name| &**name);
             if machine
-                .send_parts(next.parts(), dotnet_type.map(|name| &**name))
+                .send_parts(next.parts(), has_types.then_some(dotnet_type))
                 .is_err()
             {
                 // Its window is full, or the connection is over.

@@ -370,8 +370,7 @@ fn commands_and_frames_of_extensions_wait_apart_from_messages() {
         Some(Arrival::Unsubscribe("t".to_owned()))
     );
     assert_eq!(code(pair.server.take_arrival()), "micromsg.blocked");
-    let frame = pair.server.take_extension().unwrap().unwrap();
-    let (name, bytes) = (frame.name, frame.payload);
+    let (name, bytes) = pair.server.take_extension().unwrap().unwrap();
     assert_eq!((&*name, &*bytes), ("x-trace", &b"\x01"[..]));
     assert_eq!(pair.server.held_bytes(), 0, "everything was taken");
 }

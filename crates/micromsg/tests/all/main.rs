@@ -6,5 +6,6 @@ mod counting;
 mod corpus;
 mod hostile;
 mod inspector;
+mod relay;
 mod rules;
 mod vectors;

@@ -257,9 +257,8 @@ impl MicroMsgConnection {
         let received = unless_blocked(py.detach(|| connection.try_receive_extension()))?;
         Ok(received.map(|received| match received {
             None => Extended::Over(false),
-            Some(frame) => {
-                let payload = PyBytes::new(py, &frame.payload);
-                Extended::Frame((frame.name.to_string(), payload))
+            Some((name, payload)) => {
+                Extended::Frame((name.to_string(), PyBytes::new(py, &payload)))
             }
         }))
     }
