@@ -31,10 +31,11 @@ class Extension(NamedTuple):
     """Its properties; of two with one name the first counts."""
 
     def __str__(self) -> str:
-        for name, text in self.properties.items():
-            if not isinstance(text, str):
-                kind = type(text).__name__
-                raise UsageError(f"{self.name}: {name} is {kind}, not a text", "invalid_answer")
+        given: Mapping[str, object] = self.properties
+        wrong = [name for name, text in given.items() if not isinstance(text, str)]
+        if wrong:
+            text = f"the property {wrong[0]} of the extension {self.name} is no text"
+            raise UsageError(text, "invalid_answer")
         pairs = ",".join(f"{name}={quote(text, safe='')}" for name, text in self.properties.items())
         return f"{self.name}:{pairs}" if pairs else self.name
 

@@ -55,7 +55,7 @@ def test_a_call_shows_its_options_and_has_a_type_for_them(protocol: str, call: s
 @pytest.mark.parametrize(("protocol", "call"), CALLS)
 def test_a_misspelt_option_names_the_nearest(protocol: str, call: str) -> None:
     words = f"{protocol}.{call} has no option conect_timeout"
-    nearest = {"listen": "", "serve": "handshake_timeout"}.get(call, "connect_timeout")
+    nearest = {"listen": "", "serve": "frame_timeout"}.get(call, "connect_timeout")
     near = rf" \(did you mean {nearest}\?\)" if nearest else ""
     given = {"state": b""} if call == "adopt" else {}
     for module in MODULES[protocol]:

@@ -460,7 +460,7 @@ async fn subscriptions_filters_and_windows_are_those_of_both_ends() {
 #[tokio::test]
 async fn a_proxy_holds_back_an_end_whose_peer_does_not_read() {
     let ([mut client, mut server], serving) = raw_ends(["json", ""], ["", "json"]).await;
-    let frame = [&b"\x0a\x01\x00\x01\x00\x00"[..], &[7; 65_536]].concat();
+    let frame = [&b"\x0a\x01\x00\x01\x00\x00"[..], &vec![7; 65_536]].concat();
     let mut sent = 0;
     while timeout(5 * MOMENT, client.write_all(&frame)).await.is_ok() {
         sent += frame.len();

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use ackline_core::Handles as _;
 use bytes::{Buf as _, Bytes};
 
 use super::*;
 use crate::broker::{Held, Routed};
 use crate::text::Command;
-use crate::{AckPolicy, Offer, Outbound};
+use crate::{AckPolicy, Negotiation, Offer, Outbound};
 
 /// Bytes on their way from one session to another.
 fn carry(from: &mut Session, to: &mut Session, now: Instant) -> bool {
@@ -514,4 +515,41 @@ fn an_end_is_told_to_every_wait() {
     let woken: std::collections::HashSet<u64> =
         std::iter::from_fn(|| pair.server.poll_wake()).collect();
     assert_eq!(woken.len(), Wait::ALL.len());
+}
+
+fn new(role: Role, negotiation: Negotiation, now: Instant) -> Session {
+    let config = config(|_, config| config.terms.negotiation = negotiation);
+    Session::new(now, role, config, 1 << 20)
+}
+
+#[test]
+fn a_proposal_is_awaited_and_answered_once() {
+    let now = Instant::now();
+    let [mut client, mut server] =
+        [Role::Client, Role::Server].map(|role| new(role, Negotiation::Manual, now));
+    let mut by_itself = new(Role::Server, Negotiation::Automatic, now);
+    assert_eq!(code(by_itself.proposal()), "nothing_proposed");
+    assert!(
+        by_itself.is_there(TOP, Interest::Proposed),
+        "none will come"
+    );
+    assert_eq!(code(server.proposal()), "micromsg.blocked");
+    assert!(!server.is_there(TOP, Interest::Proposed));
+    while server.poll_wake().is_some() {}
+    carry(&mut client, &mut server, now);
+    let woken: Vec<u64> = std::iter::from_fn(|| server.poll_wake()).collect();
+    assert!(woken.contains(&Session::interest_key(Interest::Proposed, TOP)));
+    assert!(server.is_there(TOP, Interest::Proposed));
+    let asked = server.proposal().unwrap();
+    server.answer(asked.required, asked.optional).unwrap();
+    assert_eq!(code(server.proposal()), "micromsg.blocked");
+    carry(&mut server, &mut client, now);
+    let offered = client.proposal().unwrap();
+    client.answer(offered.required, offered.optional).unwrap();
+    assert!(client.connected().is_ok(), "at once");
+    carry(&mut client, &mut server, now);
+    for end in [&mut client, &mut server] {
+        assert_eq!(code(end.proposal()), "nothing_proposed");
+        assert!(end.is_there(TOP, Interest::Proposed), "none will come");
+    }
 }

@@ -81,7 +81,7 @@ fn without_acknowledgements_nothing_waits() {
 #[test]
 fn an_end_holds_no_more_than_its_limits() {
     let mut server = relay(Role::Server);
-    let frame = [&b"\x0a\x01\x00\x01\x00\x00"[..], &[7; 65_536]].concat();
+    let frame = [&b"\x0a\x01\x00\x01\x00\x00"[..], &vec![7; 65_536]].concat();
     let mut input = BytesMut::from(&[handshake("json"), frame.repeat(8)].concat()[..]);
     let mut need = Need::Again;
     while need == Need::Again {

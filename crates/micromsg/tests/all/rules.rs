@@ -6,7 +6,7 @@ use std::time::Instant;
 use ackline_core::{Connection as _, ErrorKind as _, Lifecycle, Need, SendQueue};
 use ackline_micromsg::text::{Extension, read_extensions};
 use ackline_micromsg::{
-    AckPolicy, Config, Connection, Event, Limits, Outbound, Role, Terms, refusal,
+    AckPolicy, Config, Connection, DotnetFrames, Event, Limits, Outbound, Role, Terms, refusal,
 };
 use bytes::{Buf as _, Bytes, BytesMut};
 

@@ -122,6 +122,8 @@ mod tests {
         let (blocked, [sender, _]) = blocked(1.0);
         let change = |before, now| blocked.change(&sender, before, now);
         let all = "the broker's connections";
+        assert_eq!(change(None, Some(101)), too_many(101, 100, all), "alone");
+        assert_eq!(change(Some(101), None), Ok(()));
         assert_eq!(change(None, Some(40)), Ok(()));
         assert_eq!(change(None, Some(60)), Ok(()));
         assert_eq!(change(None, Some(10)), Ok(()), "it has few");

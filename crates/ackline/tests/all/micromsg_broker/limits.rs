@@ -146,6 +146,14 @@ async fn wrong_options_are_named() {
 }
 
 #[tokio::test]
+async fn a_broker_answers_handshakes_and_acknowledges_whatever_its_options_say() {
+    let mut options = BrokerOptions::default();
+    options.link.terms.negotiation = micromsg::Negotiation::Manual;
+    let broker = broker(options).await;
+    settle(&client(&broker, 10).await).await;
+}
+
+#[tokio::test]
 async fn unknown_commands_are_counted_and_change_nothing() {
     let broker = broker(BrokerOptions::default()).await;
     let one = client(&broker, 10).await;

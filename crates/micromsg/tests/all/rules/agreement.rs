@@ -1,10 +1,16 @@
 //! Both ends together: their defaults, any wishes, and the habits of the other implementation.
 
-use ackline_core::Connection as _;
-use ackline_micromsg::{Config, Connection, Event, Role};
+use std::time::Instant;
+
+use ackline_core::{Connection as _, Need};
+use ackline_micromsg::text::Extension;
+use ackline_micromsg::{Config, Connection, Event, Negotiation, Role, Terms, refusal};
+use bytes::BytesMut;
 use proptest::prelude::*;
 
-use super::{ack, carry, connecting, events, handshake, send, sent, shake, take, wishes};
+use super::{
+    ack, carry, connecting, events, handshake, list, message, send, sent, shake, take, wishes,
+};
 
 #[test]
 fn both_ends_with_their_defaults_agree_on_nothing_and_send_both_ways() {
@@ -115,6 +121,91 @@ fn r_mm_8_a_final_handshake_without_a_count_has_the_smallest_that_was_stated_bef
         assert_eq!(take(&mut server, &handshake([1, 0], "", last)), None);
         assert_eq!(server.window(), Ok(window), "{own} {first} {last}");
     }
+}
+
+/// A server whose application answers a client, which has said this.
+fn asked_by_hand(first: &[u8]) -> Connection {
+    let terms = Terms {
+        negotiation: Negotiation::Manual,
+        ..Terms::default()
+    };
+    let config = Config {
+        terms,
+        ..Config::default()
+    };
+    let mut server = connecting(Role::Server, config);
+    assert_eq!(take(&mut server, first), None);
+    server
+}
+
+#[test]
+fn the_lists_of_a_proposal_and_of_its_answer_are_counted_as_memory_until_the_end() {
+    let long = format!("x-a:k={}", "v".repeat(20_000));
+    let mut server = asked_by_hand(&handshake([1, 1], "", &long));
+    let held = server.held_bytes();
+    assert!(
+        held > 35_000,
+        "the connection and the event hold it: {held}"
+    );
+    let [Event::Proposed(proposal)] = &events(&mut server)[..] else {
+        panic!("a proposal");
+    };
+    assert_eq!(
+        (proposal.version.major, proposal.version.minor),
+        (1, 0),
+        "the version that both ends speak"
+    );
+    let held = server.held_bytes();
+    assert!((15_000..25_000).contains(&held), "{held}");
+    server
+        .answer(Instant::now(), Vec::new(), list(&long))
+        .unwrap();
+    sent(&mut server);
+    let held = server.held_bytes();
+    assert!((35_000..45_000).contains(&held), "{held}");
+    server.fail("no").unwrap();
+    sent(&mut server);
+    assert_eq!(server.held_bytes(), 0);
+}
+
+#[test]
+fn input_behind_a_proposal_waits_for_the_answer() {
+    let now = Instant::now();
+    let mut server = asked_by_hand(b"");
+    let input = [
+        handshake([1, 0], "", "json"),
+        handshake([1, 0], "json", ""),
+        message(0, 1, b"early"),
+    ];
+    let mut input = BytesMut::from(&input.concat()[..]);
+    assert_eq!(server.receive(now, &mut input), Ok(Need::Room));
+    assert!(matches!(&events(&mut server)[..], [Event::Proposed(_)]));
+    server.answer(now, list("json"), Vec::new()).unwrap();
+    server.receive(now, &mut input).unwrap();
+    assert!(matches!(
+        &events(&mut server)[..],
+        [Event::Connected(_), Event::Message(_)]
+    ));
+}
+
+#[test]
+fn both_lists_of_an_answer_are_limited_in_bytes_and_not_in_names() {
+    let now = Instant::now();
+    let mut server = asked_by_hand(&handshake([1, 0], "", ""));
+    let long = vec![Extension {
+        name: "x-a".to_owned(),
+        properties: vec![("k".to_owned(), "v".repeat(65_536))],
+    }];
+    for [required, optional] in [[long.clone(), vec![]], [vec![], long]] {
+        let answered = server.answer(now, required, optional);
+        assert_eq!(answered, Err(refusal::LIST_TOO_LONG));
+    }
+    let pairs = (0..2_000).map(|number| (format!("k{number}"), String::new()));
+    let many = Extension {
+        name: "x-a".to_owned(),
+        properties: pairs.collect(),
+    };
+    assert_eq!(server.answer(now, vec![many], vec![]), Ok(()));
 }
 
 fn entry() -> impl Strategy<Value = String> {

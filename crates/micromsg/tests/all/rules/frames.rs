@@ -399,3 +399,46 @@ fn an_eof_inside_the_handshake_leaves_nothing_to_acknowledge() {
     assert_eq!(end.ack_late(1), Err(refusal::CLOSED));
     assert_eq!((end.lifecycle(), end.fault()), (Lifecycle::Draining, None));
 }
+
+#[test]
+fn a_type_is_named_with_each_message_where_that_is_set_and_where_it_is_too_long_to_keep() {
+    let long = "T".repeat(1_025);
+    for (dotnet_frames, name, frames) in [
+        (DotnetFrames::OnChange, "T", 1),
+        (DotnetFrames::Always, "T", 3),
+        (DotnetFrames::OnChange, &long[1..], 1),
+        (DotnetFrames::OnChange, &long[..], 3),
+    ] {
+        let config = Config {
+            dotnet_frames,
+            ..Config::default()
+        };
+        let mut end = established_with(config, "dotnet");
+        for _ in 0..3 {
+            let message = Outbound {
+                dotnet_type: Some(name),
+                ..Outbound::default()
+            };
+            end.send(message, &Bytes::new()).unwrap();
+        }
+        let bytes = sent(&mut end);
+        let named = bytes.windows(name.len());
+        let named = named.filter(|part| *part == name.as_bytes()).count();
+        assert_eq!(named, frames, "{dotnet_frames:?} {}", name.len());
+    }
+}
+
+#[test]
+fn r_mm_14_texts_of_a_message_in_fragments_count_as_memory() {
+    let config = Config {
+        most_incomplete: 1_000,
+        ..Config::default()
+    };
+    for (properties, code) in [(500, None), (1_000, Some("micromsg.limit_exceeded"))] {
+        let mut end = established_with(config.clone(), "");
+        let text = format!("a:T{};", "x".repeat(properties - 4));
+        let [high, low] = u16::try_from(properties).unwrap().to_be_bytes();
+        let frame = [&[16, 0, 1, 0, high, low][..], text.as_bytes(), b"\x01y"].concat();
+        assert_eq!(take(&mut end, &frame), code);
+    }
+}
