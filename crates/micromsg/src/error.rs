@@ -276,11 +276,33 @@ pub mod refusal {
         "the peer proposes nothing that waits for an answer: it has not said anything yet, was answered before, or the \
          negotiation is auto",
     );
-    /// An answer to a peer's proposal that its rules do not allow (R-MM-20, R-MM-21).
+    /// An answer with a list that no peer could read (R-MM-20, R-MM-21; so are the next ones).
     pub const INVALID_ANSWER: UsageError = UsageError::new(
         "invalid_answer",
-        "an answer names each extension once, and 255 at most; counts of batch-ack are from 1 to 65,534; the client's has \
-         everything that either end requires, nothing that the server did not name, and no count above the smallest one",
+        "the answer has a name that is not allowed, or a count of batch-ack that is no number from 1 to 65,534",
+    );
+    /// An answer with an extension that stands twice.
+    pub const ANSWERED_TWICE: UsageError =
+        UsageError::new("invalid_answer", "the answer names an extension twice");
+    /// An answer with more extensions than there are numbers.
+    pub const ANSWERED_TOO_MANY: UsageError = UsageError::new(
+        "invalid_answer",
+        "the answer names more than 255 extensions",
+    );
+    /// A client's answer without an extension that is required.
+    pub const ANSWER_LACKS: UsageError = UsageError::new(
+        "invalid_answer",
+        "the answer lacks an extension: a client's has everything that either end requires",
+    );
+    /// A client's answer with an extension that is not offered.
+    pub const ANSWER_NOT_OFFERED: UsageError = UsageError::new(
+        "invalid_answer",
+        "the answer names an extension that the server did not name and this end does not require",
+    );
+    /// A client's answer with a count above the smallest one.
+    pub const ANSWER_COUNT: UsageError = UsageError::new(
+        "invalid_answer",
+        "the answer has a count of batch-ack above the smallest one that an end has stated",
     );
     /// An extension that was not agreed on.
     pub const EXTENSION_NOT_NEGOTIATED: UsageError = UsageError::new(

@@ -36,13 +36,16 @@ def test_both_applications_decide_on_the_extensions() -> None:
         assert ";".join(str(one) for one in asked.optional) == offer
         with pytest.raises(UsageError, match="call wait_connected first"):
             _ = far.extensions
-        for wrong, code in [
-            ("a;a", "invalid_answer"), ("batch-ack:max-count=0", "invalid_answer"),
-            ("a;;b", "invalid_answer"), (["a;b", "a"], "invalid_answer"),
-            ([Extension("x", {"of": "a" * 65_536})], "out_of_range"),
-            ([Extension("x", {"of": 5})], "invalid_answer"),  # type: ignore[dict-item]
-        ]:  # fmt: skip
-            with pytest.raises(UsageError) as refused:
+        for wrong, code, text in [
+            ("a;a", "invalid_answer", "names an extension twice"),
+            ("batch-ack:max-count=0", "invalid_answer", "a count of batch-ack"),
+            ("a;;b", "invalid_answer", "the list of extensions"),
+            (["a;b", "a"], "invalid_answer", "twice"),
+            ([f"x{number}" for number in range(256)], "invalid_answer", "more than 255"),
+            ([Extension("x", {"of": "a" * 65_536})], "out_of_range", "65,535"),
+            ([Extension("x", {"of": 5})], "invalid_answer", "of the extension x is no text"),  # type: ignore[dict-item]
+        ]:
+            with pytest.raises(UsageError, match=text) as refused:
                 far.answer(wrong)
             assert refused.value.code == code, wrong
         far.answer([Extension("x-trace", {"level": "1"})], ["batch-ack:max-count=3"])
@@ -55,8 +58,13 @@ def test_both_applications_decide_on_the_extensions() -> None:
             "server",
             (Extension("x-trace", {"level": "1"}),),
         )
-        with pytest.raises(UsageError, match="everything that either end requires"):
-            near.answer("json")
+        for wrong, text in [
+            ("json", "everything that either end requires"),
+            ("json;x-trace;x-other", "did not name"),
+            ("json;x-trace;batch-ack:max-count=4", "above the smallest one"),
+        ]:
+            with pytest.raises(UsageError, match=text):
+                near.answer(wrong)
         near.answer("x-trace:level=1;json", "batch-ack:max-count=2")
         far.wait_connected(timeout=TIME)
         assert near.extensions == far.extensions == ["x-trace", "json", "batch-ack"]

@@ -97,7 +97,7 @@ impl Connection {
                 negotiation::check(&own, &asked.lists, &answer)
             }
         };
-        let agreed = agreed.map_err(|_| refusal::INVALID_ANSWER)?;
+        let agreed = agreed.map_err(|kind| refused(&kind))?;
         // The peer's time begins again: meanwhile it waited.
         self.state.since = Some(now);
         if let Life::Proposed(asked) = std::mem::replace(&mut self.state.life, Life::Running) {
@@ -138,12 +138,23 @@ fn check_own(lists: &Lists) -> Result<(), UsageError> {
         ..Limits::default()
     };
     let read = Lists::read(required.as_bytes(), optional.as_bytes(), &no_limits);
-    let is_same = read.is_ok_and(|read| read == *lists);
-    let all: Vec<_> = lists.required.iter().chain(&lists.optional).collect();
-    if !is_same || negotiation::check_own(&all).is_err() {
+    if !read.is_ok_and(|read| read == *lists) {
         return Err(refusal::INVALID_ANSWER);
     }
-    Ok(())
+    let all: Vec<_> = lists.required.iter().chain(&lists.optional).collect();
+    negotiation::check_own(&all).map_err(|kind| refused(&kind))
+}
+
+/// The refusal of an answer that would be this violation of a peer's.
+const fn refused(kind: &Kind) -> UsageError {
+    match kind {
+        Kind::DuplicateExtension { .. } => refusal::ANSWERED_TWICE,
+        Kind::TooManyExtensions { .. } => refusal::ANSWERED_TOO_MANY,
+        Kind::MissingExtension { .. } => refusal::ANSWER_LACKS,
+        Kind::UnexpectedExtension { .. } => refusal::ANSWER_NOT_OFFERED,
+        Kind::InvalidExtensionProperty { .. } => refusal::ANSWER_COUNT,
+        _ => refusal::INVALID_ANSWER,
+    }
 }
 
 /// A list that both ends have part in may be longer than either end's: its length has two bytes.
