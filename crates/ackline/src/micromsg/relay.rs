@@ -20,6 +20,8 @@ pub type ProxyListener = dialing::Listener<ProxyClient>;
 pub struct ProxyClient {
     end: Side,
     peer: PeerInfo,
+    /// The memory for what comes from all clients and servers of the proxy.
+    budget: Budget,
 }
 
 impl std::fmt::Debug for ProxyClient {
@@ -43,9 +45,9 @@ impl Drop for Side {
     }
 }
 
-/// Listens for clients that are passed on to a server, on URLs as [`listen`](super::listen). Of the options `memory`, `send_bytes`,
-/// limits and timeouts of frames, and those of connections are used: a proxy has no name, extensions or acknowledgements of
-/// its own. Must run inside a tokio runtime.
+/// Listens for clients that are passed on to a server, on URLs as [`listen`](super::listen). Of the options `memory`, which is
+/// for both sides of all clients, `send_bytes`, limits and timeouts of frames, and those of connections are used: a proxy has
+/// no name, extensions or acknowledgements of its own. Must run inside a tokio runtime.
 ///
 /// # Errors
 /// A wrong URL or option, an address in use.
@@ -66,7 +68,11 @@ pub async fn listen_as_proxy(
         dialing::drive(admitted, &end.link, |relay: &mut Relay, _| {
             relay.close(Some(TOO_OLD));
         });
-        ProxyClient { end, peer }
+        ProxyClient {
+            end,
+            peer,
+            budget: budget.clone(),
+        }
     };
     Ok(ProxyListener::bind(endpoint, options.acceptor, false, made).await?)
 }
@@ -85,13 +91,14 @@ impl ProxyClient {
     /// Connects to a server, and passes on everything between it and the client as it came, until both connections have ended:
     /// handshakes, messages, commands, frames of any extension, acknowledgements and errors. The proxy acknowledges nothing by
     /// itself. A side that does not read holds back the other one. Where one has ended its direction, the other one is told
-    /// so when it has acknowledged everything, or after 5 s. Must run inside a tokio runtime.
+    /// so when it has acknowledged everything, or after 5 s. Of the options `memory` is not used. Must run inside a tokio runtime.
     ///
     /// # Errors
     /// [`Error::Open`]: the server cannot be reached, which the client was told by an ERROR frame. [`Error::Ended`]: one side broke
     /// a rule or a limit of the proxy; both were told by an ERROR frame.
     pub async fn pass_to(&self, url: &str, options: ConnectOptions) -> Result<(), Error> {
-        let server = match connect(url, options).await {
+        let memory = (&self.budget, &self.peer.sender);
+        let server = match connect(url, options, memory).await {
             Ok(server) => server,
             Err(error) => {
                 self.refuse(&format!("the server cannot be reached: {error}"))
@@ -108,16 +115,14 @@ impl ProxyClient {
     }
 }
 
-async fn connect(url: &str, mut options: ConnectOptions) -> Result<Side, OpenError> {
+async fn connect(
+    url: &str,
+    mut options: ConnectOptions,
+    memory: (&Budget, &Arc<str>),
+) -> Result<Side, OpenError> {
     let endpoint = options.endpoint(url)?;
-    let budget = Budget::new(options.memory);
-    let made = || {
-        Side::link(
-            Role::Server,
-            (&options.link, options.send_bytes),
-            (&budget, &Arc::from("")),
-        )
-    };
+    let settings = (&options.link, options.send_bytes);
+    let made = || Side::link(Role::Server, settings, memory);
     let link = dialing::dial(&endpoint, options.connect_timeout, made).await?;
     Ok(Side {
         link,

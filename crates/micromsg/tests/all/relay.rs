@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use ackline_core::{Connection as _, ErrorKind as _, Lifecycle, Need, SendQueue};
-use ackline_micromsg::relay::{Books, Passed, Relay};
+use ackline_micromsg::relay::{Books, FRAME, Passed, ROOM, Relay};
 use ackline_micromsg::{Config, Error, Role};
 use bytes::{Buf as _, Bytes, BytesMut};
 
@@ -122,6 +122,45 @@ fn a_peer_has_a_time_for_its_handshake_and_inside_a_frame_and_none_between_frame
         (Lifecycle::Closed, None)
     );
     assert!(sent(&mut client).starts_with(b"\x04"));
+}
+
+#[test]
+fn the_time_in_which_a_peer_is_not_read_is_not_its_own() {
+    let start = Instant::now();
+    let seconds = |count| start + Duration::from_secs(count);
+    let mut client = Relay::new(start, Role::Client, &Config::with_timers(), 1_000);
+    client.reading(seconds(2), false);
+    assert_eq!(client.poll_timeout(), None);
+    client.reading(seconds(9), true);
+    assert_eq!(client.poll_timeout(), Some(seconds(17)));
+}
+
+#[test]
+fn an_error_may_come_in_place_of_a_handshake_and_small_frames_keep_no_buffer() {
+    let mut server = relay(Role::Server);
+    let mut input = BytesMut::from(&b"\x04\x02no\x04"[..]);
+    server.receive(Instant::now(), &mut input).unwrap();
+    let passed = server.take().unwrap().unwrap();
+    assert_eq!(&passed.bytes[..], b"\x04\x02no");
+    assert!(passed.bytes.is_unique());
+}
+
+#[test]
+fn waits_are_woken_by_frames_by_room_and_by_the_end() {
+    let woken = |relay: &mut Relay| std::iter::from_fn(|| relay.poll_wake()).collect::<Vec<_>>();
+    let mut server = relay(Role::Server);
+    server
+        .receive(Instant::now(), &mut BytesMut::from(&handshake("")[..]))
+        .unwrap();
+    assert_eq!(woken(&mut server), [FRAME]);
+    server.put(&Bytes::from_static(b"x")).unwrap();
+    assert!(woken(&mut server).is_empty());
+    sent(&mut server);
+    assert_eq!(woken(&mut server), [ROOM]);
+    server.receive_eof(Instant::now()).unwrap();
+    assert_eq!(woken(&mut server), [FRAME, ROOM]);
+    server.close(None);
+    assert_eq!(woken(&mut server), [FRAME, ROOM]);
 }
 
 #[test]
