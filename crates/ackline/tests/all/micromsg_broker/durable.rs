@@ -412,3 +412,38 @@ async fn a_broker_whose_process_is_killed_loses_no_acknowledged_message() {
     }
     assert!(done.into_iter().eq(0..MESSAGES));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_fails_acknowledges_nothing_and_topics_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = broker(durable(dir.path())).await;
+    let reader = subscriber(&broker, "prices", None).await;
+    let idle = worker(&broker, "queue/jobs", 10).await;
+    let publisher = client(&broker, 10).await;
+    // No segment can be made any more.
+    std::fs::rename(dir.path().join("segments"), dir.path().join("gone")).unwrap();
+    let last = publish(&publisher, "queue/jobs", 0..3).await;
+    let ended = soon(publisher.acknowledged(last)).await.unwrap_err();
+    assert_eq!(ended.code(), "micromsg.failed");
+    assert!(
+        ended
+            .to_string()
+            .contains("the spool of the queues has failed"),
+        "{ended}"
+    );
+    assert_eq!(publisher.stats().acknowledged, 0);
+    until("it is told", || {
+        broker
+            .next_refusal()
+            .is_some_and(|line| line.contains("micromsg.spool_failed"))
+    })
+    .await;
+    // Later publishers are refused too, and nobody is given what is not durable.
+    let later = client(&broker, 10).await;
+    let last = publish(&later, "queue/others", 0..1).await;
+    assert!(soon(later.acknowledged(last)).await.is_err());
+    assert!(timeout(MOMENT, idle.receive()).await.is_err());
+    let other = client(&broker, 10).await;
+    publish(&other, "prices", 7..8).await;
+    assert_eq!(next(&reader).await, 7, "topics need no disk");
+}
