@@ -9,8 +9,10 @@ import pytest
 
 from ackline.exceptions import UsageError
 from ackline.spark import check_master, check_version
+from ackline.spark.given import own_options
 from ackline.spark.options import batch_options, check_options, stream_options
 from ackline.spark.sink import check_sink_options
+from ackline.spark.source import AcklineSource
 
 
 def test_defaults_of_a_stream() -> None:
@@ -97,13 +99,27 @@ def test_a_misspelt_option_is_answered_with_the_one_that_is_like_it(given: str, 
         stream_options({"spool": "/s", given: "1"})
 
 
-def test_a_path_is_answered_with_the_options_that_are_meant() -> None:
-    text = "takes no path: a reader needs the option spool, .* and a writer the option url$"
-    for options in ({"path": "/s"}, {"path": "/s", "spool": "/s"}):
+def test_a_path_is_the_spool_of_a_reader_and_the_url_of_a_writer() -> None:
+    table = {"owner": "me", "provider": "ackline", "option.spool": "/s", "spool": "/s"}
+    for given, own in [
+        ({"path": "/s"}, {"spool": "/s"}),
+        ({"path": "file:/a%20b", "start": "5"}, {"spool": "/a b", "start": "5"}),
+        ({"paths": '["/a","file:///b"]'}, {"spool": "/a,/b"}),
+        ({"path": "/s", "spool": "/s "}, {"spool": "/s "}),
+        ({"path": "lumberjack://h:1"}, {"url": "lumberjack://h:1"}),
+        (table | {"path": "file:/warehouse/t", "location": "file:/warehouse/t"}, {"spool": "/s"}),
+        ({"owner": "me", "path": "file:/s"}, {"spool": "/s"}),
+    ]:
+        assert own_options(given) == own
+        assert AcklineSource(given).options == own
+    for given, text in [
+        ({"path": "/a", "spool": "/b"}, r"load\('/a'\) and the option spool='/b' contradict"),
+        ({"path": "/a", "url": "lumberjack://h:1"}, r"save\('/a'\) and the option url="),
+    ]:
         with pytest.raises(UsageError, match=text):
-            check_options(options)
-    with pytest.raises(UsageError, match="takes no path: the option url says where the rows go"):
-        check_sink_options({"url": "lumberjack://h:1", "path": "/s"})
+            AcklineSource(given)
+    with pytest.raises(UsageError, match=r"catalog must name it again: SELECT .* WITH \(spool"):
+        AcklineSource({})
     with pytest.raises(
         UsageError, match=r"no option 'batchEvents' \(did you mean batch_events\?\)"
     ):

@@ -261,10 +261,6 @@ def check_columns(names: tuple[str, ...]) -> None:
         raise UsageError(message)
 
 
-_NO_PATH: Final = (
-    "a reader needs the option spool, the directory of a spool, and a writer the option url"
-)
-
 _NO_PUSHDOWN: Final = (
     "there is no option pushFilters any more: Spark kept its filters with the frame, for later "
     "queries too. start, end, startingTimestamp, endingTimestamp and columns choose what is read"
@@ -277,7 +273,7 @@ def _known(given: Mapping[str, str], names: tuple[str, ...], verb: str) -> dict[
         raise UsageError(_NO_PUSHDOWN)
     if name is not None:
         where = f"{verb}.format('ackline')".removeprefix(".")
-        raise unknown(where, name, names, _NO_PATH)
+        raise unknown(where, name, names)
     return {name.lower(): value.strip() for name, value in given.items()}
 
 
@@ -297,6 +293,12 @@ def _spools(options: Mapping[str, str]) -> tuple[str, ...]:
             "the option spool is missing: the directory of a spool, or several with commas "
             "(a writer needs the option url)"
         )
+        if not options:
+            # Spark keeps them for `DESCRIBE TABLE`, and gives a source of Python none of them.
+            message += (
+                ". A query of a table of Spark's catalog must name it again: "
+                "SELECT ... FROM table WITH (spool = '...'), or make a temporary view"
+            )
         raise UsageError(message)
     for spool in spools:
         scheme, found, _ = spool.partition("://")

@@ -96,8 +96,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     known_names = {name.lower() for name in (*NAMES, *_OF_SPARK)}
     for name in given:
         if name.lower() not in known_names and not name.lower().startswith(_CONNECT):
-            path = "the option url says where the rows go"
-            raise unknown("the sink of format('ackline')", name, NAMES, path)
+            raise unknown("the sink of format('ackline')", name, NAMES)
     options = {name.lower(): value.strip() for name, value in given.items()}
     payload = options.get("payload", "json").lower()
     if payload not in ("json", "raw"):

@@ -37,6 +37,7 @@ from pyspark.sql.types import (
 from ackline.exceptions import SpoolError, UsageError
 from ackline.spark import check_version, counted, messages, published
 from ackline.spark.embedded import Embedded
+from ackline.spark.given import own_options
 from ackline.spark.logs import log_to_stderr, stream_name
 from ackline.spark.losses import Losses
 from ackline.spark.offsets import (
@@ -112,6 +113,7 @@ class AcklineSource(DataSource):
 
     def __init__(self, options: dict[str, str]) -> None:
         check_version(pyspark.__version__)
+        options = own_options(options)
         # This is done here: Spark hides the errors of a stream's reader behind an error of its own.
         if writes(options):
             check_sink_options(options)

@@ -12,17 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-def unknown(where: str, name: str, names: Sequence[str], path: str) -> UsageError:
+def unknown(where: str, name: str, names: Sequence[str]) -> UsageError:
     """Return the error for an unknown option.
 
     Args:
         where: The call that was given the option.
         name: The option's name.
         names: The known names, spelled as in the documentation.
-        path: The hint in place of ``load("…")`` and ``save("…")``; their text is an option path.
     """
-    if name.lower() == "path":
-        return UsageError(f"{where} takes no path: {path}")
     hint = nearest(name, names)
     return UsageError(f"{where} has no option {name!r}{hint}, only {', '.join(names)}")
 
