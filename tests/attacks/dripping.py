@@ -16,7 +16,7 @@ FIRST = 400_000
 
 
 class Dripping(threading.Thread):
-    """Begins 4 MB, goes on with so many bytes a second, and begins again."""
+    """Begins something of some MB, goes on with so many bytes a second, and begins again."""
 
     def __init__(
         self,
