@@ -56,7 +56,7 @@ def test_each_program_is_part_of_a_plan() -> None:
 
 
 def fragments(peer: socket.socket) -> bytes:
-    """The bytes of a message in fragments that goes on, about as much as one connection may hold."""
+    """The bytes of a message in fragments that goes on: about what one connection may hold."""
     wire.micromsg_shake(peer)
     return wire.micromsg_message(1, b"d", b"x" * 15_000, continued=True) * 200
 
