@@ -28,7 +28,6 @@ mod window;
 use event::EventQueue;
 pub use event::{Connected, Event, Message, Subscribe};
 use fragments::Fragments;
-pub(crate) use outgoing::COPIED_BYTES;
 use outgoing::Outgoing;
 use proposal::Asked;
 pub use proposal::Proposal;

@@ -16,6 +16,9 @@ mod inspect;
 pub(crate) use inspect::pairs_of;
 pub use inspect::{Inspector, Unit};
 
+/// Payloads up to this many bytes are copied beside their head; a larger one is shared.
+pub(crate) const COPIED_BYTES: usize = 2_048;
+
 /// The bits of a frame's flags.
 pub mod flags {
     /// A COMMAND frame.
@@ -324,7 +327,7 @@ impl<T: Deref<Target = str>> Head<T> {
         let mut frame = Vec::new();
         self.put_texts(&mut frame);
         let destination = u8::try_from(self.destination.len()).unwrap_or(u8::MAX);
-        if payload.len() > crate::connection::COPIED_BYTES {
+        if payload.len() > COPIED_BYTES {
             return Parts::apart(frame.into(), destination, payload.into());
         }
         put_length(&mut frame, payload.len());

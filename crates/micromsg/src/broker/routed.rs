@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::held::Count;
 use crate::Message;
-use crate::connection::COPIED_BYTES;
+use crate::frame::COPIED_BYTES;
 use crate::frame::Head;
 use crate::parts::Parts;
 use crate::text::{check_destination, check_texts};

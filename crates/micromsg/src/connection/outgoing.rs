@@ -6,11 +6,9 @@ use ackline_core::SendQueue;
 use bytes::{Buf as _, Bytes};
 
 use super::OWED_BYTES;
-use crate::frame::{self, Head, flags, put_parts};
+use crate::frame::{self, COPIED_BYTES, Head, flags, put_parts};
 use crate::parts::Parts;
 
-/// Payloads up to this many bytes are copied beside their head; a larger one is shared.
-pub(crate) const COPIED_BYTES: usize = 2_048;
 /// Bytes of frames that are gathered in one buffer, about.
 const GATHERED_BYTES: usize = 16 << 10;
 
