@@ -215,7 +215,7 @@ class MicroMsgConnection:
     def connected(self) -> tuple[str, tuple[int, int], list[str]] | None:
         """The peer's name, the version, and the extensions; None before the handshake's end."""
     def proposal(self) -> _Proposal | None:
-        """What the peer proposes; None before it comes.
+        """The peer's proposal; None before it comes.
 
         Its name, the version, and the extensions that it requires and suggests.
         """

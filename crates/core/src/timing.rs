@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::Need;
+
 /// The time when the peer was heard last, and for how long it could not be heard because reading was off.
 #[derive(Debug)]
 pub struct Timing {
@@ -34,6 +36,12 @@ impl Timing {
         if len > self.left {
             self.last_byte = now;
         }
+    }
+
+    /// Notes the result of a call that took input: this many bytes are left, the beginning of a frame if more are needed.
+    pub const fn taken<E>(&mut self, left: usize, need: &Result<Need, E>) {
+        self.left = left;
+        self.partial = left > 0 && matches!(need, Ok(Need::Input { .. }));
     }
 
     /// While reading is off the peer cannot be blamed for silence: its timers go on where they stood.

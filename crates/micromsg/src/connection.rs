@@ -480,8 +480,7 @@ impl ackline_core::Connection for Connection {
     fn receive(&mut self, now: Instant, input: &mut BytesMut) -> Result<Need, ProtocolError<Kind>> {
         self.timing.input(now, input.len());
         let need = self.take_input(input);
-        self.timing.left = input.len();
-        self.timing.partial = !input.is_empty() && matches!(need, Ok(Need::Input { .. }));
+        self.timing.taken(input.len(), &need);
         need
     }
 

@@ -37,7 +37,7 @@ pub struct Passed {
     note: Note,
 }
 
-/// What a proxy notes of a frame.
+/// The part of a frame that a proxy looks at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Note {
     /// A handshake that decides on the extensions: the number of the one that acknowledges.
@@ -305,8 +305,7 @@ impl Connection for Relay {
     fn receive(&mut self, now: Instant, input: &mut BytesMut) -> Result<Need, ProtocolError<Kind>> {
         self.timing.input(now, input.len());
         let need = self.take_input(input);
-        self.timing.left = input.len();
-        self.timing.partial = !input.is_empty() && matches!(need, Ok(Need::Input { .. }));
+        self.timing.taken(input.len(), &need);
         need
     }
 

@@ -117,7 +117,7 @@ impl Session {
         matches!(self.agreement, Agreement::Made(_))
     }
 
-    /// What the peer proposes, where the negotiation is manual. It stays until it is answered.
+    /// The peer's proposal, where the negotiation is manual. It stays until it is answered.
     ///
     /// # Errors
     /// [`Error::Blocked`]: the peer has not said it. `nothing_proposed`: the handshake has ended, or the connection answers by

@@ -111,7 +111,7 @@ def test_a_proposal_that_does_not_come_is_waited_for_as_long_as_was_said() -> No
         assert early.value.code == "nothing_proposed"
         raw.sendall(handshake()[3:] + b"\x00")
         assert far.wait_proposal(timeout=TIME).required == ()
-        # What comes behind an unanswered handshake waits.
+        # Bytes behind an unanswered handshake wait.
         with pytest.raises(LinkTimeout):
             far.wait_connected(timeout=NOW)
         far.abort()

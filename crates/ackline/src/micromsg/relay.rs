@@ -205,7 +205,7 @@ async fn one_way(from: &Side, to: &Side, books: &Mutex<Books>) -> Result<(), Err
             .await;
         return Err(fault);
     }
-    // What it has sent may still be acknowledged, for a while.
+    // Its messages may still be acknowledged, for a while.
     let settled = |_: &mut Relay, _| {
         if locked(books).waits(from.peer) {
             Poll::Pending

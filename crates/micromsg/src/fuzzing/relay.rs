@@ -24,7 +24,7 @@ pub(super) fn relay(now: Instant, data: &[u8]) {
     }
 }
 
-/// What was passed on, and the violation.
+/// The bytes that were passed on, and the violation.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Outcome {
     passed: Vec<u8>,

@@ -80,7 +80,7 @@ impl MicroMsgConnection {
         }))
     }
 
-    /// What the peer proposes: its name, the version, and the extensions that it requires and suggests; `None` before it
+    /// The peer's proposal: its name, the version, and the extensions that it requires and suggests; `None` before it
     /// comes.
     fn proposal(&self, py: Python<'_>) -> PyResult<Option<Proposed>> {
         let connection = self.connection.get()?;
