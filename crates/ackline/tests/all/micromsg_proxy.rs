@@ -382,15 +382,27 @@ async fn jobs_that_a_worker_acknowledged_before_it_left_are_acknowledged() {
     }
 }
 
+/// The client and the server, or the other way round.
+fn in_order<T>([client, server]: [T; 2], swapped: bool) -> [T; 2] {
+    if swapped {
+        [server, client]
+    } else {
+        [client, server]
+    }
+}
+
+/// The sender and the receiver of a message that is not acknowledged.
+async fn one_unacknowledged(swapped: bool) -> ([TcpStream; 2], JoinHandle<Result<(), Error>>) {
+    let (ends, serving) = raw_ends(["batch-ack", ""], ["batch-ack", ""]).await;
+    let [mut sender, mut receiver] = in_order(ends, swapped);
+    passes(&mut sender, &mut receiver, b"\x00\x00\x01\x00\x00\x00\x01x").await;
+    ([sender, receiver], serving)
+}
+
 #[tokio::test]
 async fn a_sender_that_has_ended_its_direction_is_still_acknowledged() {
     for swapped in [false, true] {
-        let (ends, serving) = raw_ends(["batch-ack", ""], ["batch-ack", ""]).await;
-        let [mut sender, mut receiver] = ends;
-        if swapped {
-            std::mem::swap(&mut sender, &mut receiver);
-        }
-        passes(&mut sender, &mut receiver, b"\x00\x00\x01\x00\x00\x00\x01x").await;
+        let ([mut sender, mut receiver], serving) = one_unacknowledged(swapped).await;
         sender.shutdown().await.unwrap();
         tokio::time::sleep(MOMENT).await;
         receiver.write_all(b"\x02\x01\x02\x00\x01").await.unwrap();
@@ -407,12 +419,7 @@ async fn a_sender_that_has_ended_its_direction_is_still_acknowledged() {
 #[tokio::test]
 async fn an_end_that_holds_an_unacknowledged_message_is_told_soon_that_the_other_one_is_gone() {
     for swapped in [false, true] {
-        let (ends, serving) = raw_ends(["batch-ack", ""], ["batch-ack", ""]).await;
-        let [mut sender, mut receiver] = ends;
-        if swapped {
-            std::mem::swap(&mut sender, &mut receiver);
-        }
-        passes(&mut sender, &mut receiver, b"\x00\x00\x01\x00\x00\x00\x01x").await;
+        let ([mut sender, mut receiver], serving) = one_unacknowledged(swapped).await;
         drop(sender);
         assert_eq!(rest(&mut receiver).await, b"");
         drop(receiver);
@@ -479,10 +486,7 @@ async fn a_proxy_holds_back_an_end_whose_peer_does_not_read() {
 async fn both_ends_are_told_of_a_frame_that_breaks_a_rule() {
     for swapped in [false, true] {
         let (ends, serving) = raw_ends(["json", ""], ["", "json"]).await;
-        let [mut wrong, mut other] = ends;
-        if swapped {
-            std::mem::swap(&mut wrong, &mut other);
-        }
+        let [mut wrong, mut other] = in_order(ends, swapped);
         wrong.write_all(b"\x40").await.unwrap();
         let told = rest(&mut wrong).await;
         assert!(told.starts_with(b"\x04"), "{told:?}");
