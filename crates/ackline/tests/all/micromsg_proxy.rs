@@ -419,7 +419,7 @@ async fn a_sender_that_has_ended_its_direction_is_still_acknowledged() {
 #[tokio::test]
 async fn an_end_that_holds_an_unacknowledged_message_is_told_soon_that_the_other_one_is_gone() {
     for swapped in [false, true] {
-        let ([mut sender, mut receiver], serving) = one_unacknowledged(swapped).await;
+        let ([sender, mut receiver], serving) = one_unacknowledged(swapped).await;
         drop(sender);
         assert_eq!(rest(&mut receiver).await, b"");
         drop(receiver);
