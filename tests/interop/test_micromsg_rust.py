@@ -7,10 +7,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
 import peers
 import pytest
-from conftest import Addresses
+from conftest import Addresses, Tls
 
 TIME = 30
 PYTHON = [sys.executable, str(peers.ROOT / "examples/send_and_subscribe.py")]
@@ -78,16 +79,20 @@ def test_a_subscriber_gets_the_messages_that_its_filter_matches(
             assert line(process) == f"acknowledged: {said.split()[0]}"
 
 
+@pytest.mark.parametrize("over", ["tcp", "unix", "tls", "mutual"])
 @pytest.mark.parametrize("ends", [("python", "rust"), ("rust", "python")])
 def test_a_proxy_joins_both_ends_and_keeps_subscriptions_filters_and_acknowledgements(
-    ends: tuple[str, str],
+    ends: tuple[str, str], over: str, addresses: Addresses, tls: Tls, tmp_path: Path
 ) -> None:
     publisher, subscriber = ends
-    with running(publisher, "publish", "micromsg://127.0.0.1:0") as (process, server):
-        proxy = [str(peers.rust_example("micromsg_proxy")), "micromsg://127.0.0.1:0", server]
+    (tmp_path / "proxy").mkdir()
+    listens, adds = addresses.over(over, "micromsg")
+    at_proxy, _ = Addresses(tls, tmp_path / "proxy").over(over, "micromsg")
+    with running(publisher, "publish", listens) as (process, server):
+        proxy = [str(peers.rust_example("micromsg_proxy")), at_proxy, server + adds]
         with listening(proxy) as (joining, url):
             for text, said in MATCHES.items():
-                assert run(subscriber, "subscribe", url, text) == said
+                assert run(subscriber, "subscribe", url + adds, text) == said
                 assert line(process) == f"acknowledged: {said.split()[0]}"
                 assert line(joining) == "ended"
 
