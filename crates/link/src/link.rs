@@ -256,7 +256,7 @@ impl<C: Connection> Link<C> {
     }
 
     /// The peer's fault, if it is known.
-    pub(crate) fn known_fault(&self) -> Option<End<C::Kind>> {
+    pub fn known_fault(&self) -> Option<End<C::Kind>> {
         self.lock().fault.clone()
     }
 

@@ -108,8 +108,13 @@ impl<T> Waiting<T> {
 
 impl Passed {
     fn held(&self) -> usize {
-        self.bytes.len().saturating_add(FRAME_BYTES)
+        held(&self.bytes)
     }
+}
+
+/// Bytes of memory behind a frame.
+fn held(frame: &Bytes) -> usize {
+    frame.len().saturating_add(FRAME_BYTES)
 }
 
 impl Relay {
@@ -157,10 +162,10 @@ impl Relay {
             return Err(Error::Usage(refusal::CLOSED));
         }
         let waiting = self.goes.bytes;
-        if waiting > 0 && waiting.saturating_add(frame.len()) > self.most {
+        if waiting > 0 && waiting.saturating_add(held(frame)) > self.most {
             return Err(Error::Blocked);
         }
-        self.goes.push(frame.clone(), frame.len());
+        self.goes.push(frame.clone(), held(frame));
         Ok(())
     }
 
@@ -321,7 +326,7 @@ impl Connection for Relay {
 
     fn poll_transmit(&mut self, _: Instant, out: &mut SendQueue) {
         while out.room() > 0 {
-            if let Some(frame) = self.goes.pop(Bytes::len) {
+            if let Some(frame) = self.goes.pop(held) {
                 out.put(frame);
                 self.wakes.wake(ROOM);
                 continue;
@@ -368,7 +373,7 @@ impl Connection for Relay {
     }
 
     fn held_bytes(&self) -> usize {
-        self.came.bytes
+        self.came.bytes.saturating_add(self.goes.bytes)
     }
 
     fn complete_bytes(&self) -> usize {

@@ -95,7 +95,7 @@ impl ProxyClient {
     ///
     /// # Errors
     /// [`Error::Open`]: the server cannot be reached, which the client was told by an ERROR frame. [`Error::Ended`]: one side broke
-    /// a rule or a limit of the proxy; both were told by an ERROR frame.
+    /// a rule of the protocol, which both were told by an ERROR frame, or went beyond `memory`, which the other one was told.
     pub async fn pass_to(&self, url: &str, options: ConnectOptions) -> Result<(), Error> {
         let memory = (&self.budget, &self.peer.sender);
         let server = match connect(url, options, memory).await {
@@ -155,8 +155,8 @@ impl Side {
 
     /// The rule or limit that the peer broke.
     fn fault(&self) -> Option<Error> {
-        let fault = self.link.call(|relay, _| relay.fault().cloned());
-        let end = fault.map(End::Protocol).or_else(|| self.link.end())?;
+        // It is known before the link has ended.
+        let end = self.link.known_fault().or_else(|| self.link.end())?;
         let is_fault = matches!(
             end,
             End::Protocol(_) | End::Memory { .. } | End::Slow { .. } | End::Foreign { .. }

@@ -192,10 +192,15 @@ async fn the_codec_of_the_first_extension_that_has_one_is_that_of_a_connection()
 
 /// A proxy with all defaults in front of a server: its URL, and how it ends with its first client.
 async fn proxy(server: &str) -> (String, JoinHandle<Result<(), Error>>) {
+    proxy_with(server, ListenOptions::default()).await
+}
+
+async fn proxy_with(
+    server: &str,
+    options: ListenOptions,
+) -> (String, JoinHandle<Result<(), Error>>) {
     let url = "micromsg://127.0.0.1:0";
-    let listener = soon(micromsg::listen_as_proxy(url, ListenOptions::default()))
-        .await
-        .unwrap();
+    let listener = soon(micromsg::listen_as_proxy(url, options)).await.unwrap();
     let (url, server) = (listener.url().to_owned(), server.to_owned());
     let serving = tokio::spawn(async move {
         let client = listener.accept().await.unwrap();
@@ -286,9 +291,17 @@ async fn raw_ends(
     lists: [&str; 2],
     reply: [&str; 2],
 ) -> ([TcpStream; 2], JoinHandle<Result<(), Error>>) {
+    raw_ends_with(lists, reply, ListenOptions::default()).await
+}
+
+async fn raw_ends_with(
+    lists: [&str; 2],
+    reply: [&str; 2],
+    options: ListenOptions,
+) -> ([TcpStream; 2], JoinHandle<Result<(), Error>>) {
     let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("micromsg://{}", server.local_addr().unwrap());
-    let (proxy, serving) = proxy(&url).await;
+    let (proxy, serving) = proxy_with(&url, options).await;
     let address = proxy.trim_start_matches("micromsg://").to_owned();
     let mut client = TcpStream::connect(address).await.unwrap();
     let first = handshake(lists[0], lists[1]);
@@ -563,4 +576,24 @@ async fn a_client_that_says_nothing_is_ended() {
     assert_eq!(ended.unwrap_err().code(), "micromsg.timeout");
     let told = rest(&mut silent).await;
     assert!(String::from_utf8_lossy(&told).contains("--handshake-timeout"));
+}
+
+#[tokio::test]
+async fn the_other_end_is_told_of_a_frame_that_the_memory_cannot_hold() {
+    let options = ListenOptions {
+        memory: 1 << 20,
+        ..ListenOptions::default()
+    };
+    let (ends, serving) = raw_ends_with(["json", ""], ["", "json"], options).await;
+    let [mut client, mut server] = ends;
+    client.write_all(b"\x0a\x01\x00\x20\x00\x00").await.unwrap();
+    let told = rest(&mut server).await;
+    let text = String::from_utf8_lossy(&told);
+    assert!(
+        told.starts_with(b"\x04") && text.contains("memory"),
+        "{text}"
+    );
+    drop((client, server));
+    let ended = soon(serving).await.unwrap().unwrap_err();
+    assert_eq!(ended.code(), "micromsg.ended");
 }
