@@ -57,7 +57,8 @@ pub struct Relay {
     timeouts: [Option<Duration>; 2],
     /// Handshakes that the peer has not sent.
     handshakes: u8,
-    begun: Instant,
+    /// The time since which the peer owes one of them; `None`: the other end is to answer first.
+    due: Option<Instant>,
     timing: Timing,
     /// Bytes that were taken, and frames.
     taken: [u64; 2],
@@ -127,7 +128,7 @@ impl Relay {
                 Role::Client => 2,
                 Role::Server => 1,
             },
-            begun: now,
+            due: (peer == Role::Client).then_some(now),
             timing: Timing::new(now),
             taken: [0; 2],
             came: Waiting::new(),
@@ -157,7 +158,7 @@ impl Relay {
     ///
     /// # Errors
     /// [`Error::Blocked`]: no room. `closed`.
-    pub fn put(&mut self, frame: &Bytes) -> Result<(), Error> {
+    pub fn put(&mut self, now: Instant, frame: &Bytes) -> Result<(), Error> {
         if self.end.is_closed || self.end.fault.is_some() {
             return Err(Error::Usage(refusal::CLOSED));
         }
@@ -166,6 +167,9 @@ impl Relay {
             return Err(Error::Blocked);
         }
         self.goes.push(frame.clone(), held(frame));
+        if self.handshakes > 0 {
+            self.due = Some(now);
+        }
         Ok(())
     }
 
@@ -251,6 +255,7 @@ impl Relay {
     fn pass(&mut self, input: &mut BytesMut, len: usize, note: Note) {
         if matches!(note, Note::Agreed(_)) {
             self.handshakes = self.handshakes.saturating_sub(1);
+            self.due = None;
         }
         // A small frame must not keep the buffer in which it came.
         let bytes = if len > SMALL_BYTES {
@@ -285,19 +290,14 @@ impl Relay {
         let hears = self.timing.paused.is_none() && !is_over;
         let is_shaking = self.handshakes > 0;
         let is_inside = self.timing.partial && !is_shaking;
-        let after = |since: Instant, wait: Option<Duration>, is_on: bool| {
-            wait.filter(|_| is_on && hears)
-                .and_then(|wait| since.checked_add(wait))
+        let inside_since = is_inside.then_some(self.timing.last_byte);
+        let after = |since: Option<Instant>, wait: Option<Duration>| {
+            let both = since.zip(wait).filter(|_| hears);
+            both.and_then(|(since, wait)| since.checked_add(wait))
         };
         [
-            (
-                after(self.begun, handshake, is_shaking),
-                "--handshake-timeout",
-            ),
-            (
-                after(self.timing.last_byte, inside, is_inside),
-                "--message-receive-timeout",
-            ),
+            (after(self.due, handshake), "--handshake-timeout"),
+            (after(inside_since, inside), "--message-receive-timeout"),
         ]
     }
 }
@@ -358,7 +358,7 @@ impl Connection for Relay {
         let before = self.timing.pause;
         self.timing.reading(now, on);
         let pause = self.timing.pause.saturating_sub(before);
-        self.begun = self.begun.checked_add(pause).unwrap_or(self.begun);
+        self.due = self.due.and_then(|due| due.checked_add(pause));
     }
 
     fn lifecycle(&self) -> Lifecycle {

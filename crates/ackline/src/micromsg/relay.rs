@@ -166,7 +166,7 @@ impl Side {
 
     /// Sends a frame; returns whether the connection goes on.
     async fn put(&self, passed: &Passed) -> bool {
-        let put = |relay: &mut Relay, _| tried(relay.put(&passed.bytes));
+        let put = |relay: &mut Relay, now| tried(relay.put(now, &passed.bytes));
         matches!(self.link.when(ROOM, put).await, Ok(Ok(())))
     }
 

@@ -92,10 +92,13 @@ fn an_end_holds_no_more_than_its_limits() {
     assert_eq!(input.len(), 4 * frame.len(), "the rest is not taken");
     // One frame of any length goes out, others wait for it.
     let (large, small) = (Bytes::from(vec![7; 5_000]), Bytes::from_static(b"x"));
-    server.put(&large).unwrap();
-    assert!(matches!(server.put(&small), Err(Error::Blocked)));
+    server.put(Instant::now(), &large).unwrap();
+    assert!(matches!(
+        server.put(Instant::now(), &small),
+        Err(Error::Blocked)
+    ));
     assert_eq!(sent(&mut server), large);
-    server.put(&small).unwrap();
+    server.put(Instant::now(), &small).unwrap();
 }
 
 #[test]
@@ -109,8 +112,19 @@ fn a_peer_has_a_time_for_its_handshake_and_inside_a_frame_and_none_between_frame
         relay.receive(start, &mut input).unwrap();
     };
     take(&mut client, &handshake("json"));
-    assert_eq!(client.poll_timeout(), Some(seconds(10)), "its second one");
+    assert_eq!(client.poll_timeout(), None, "it is the server's turn");
+    let reply = Bytes::from(handshake("json"));
+    client.put(seconds(60), &reply).unwrap();
+    assert_eq!(sent(&mut client), reply);
+    assert_eq!(client.poll_timeout(), Some(seconds(70)), "its second one");
     take(&mut client, &handshake("json"));
+    let mut server = Relay::new(start, Role::Server, &Config::with_timers(), 1_000);
+    assert_eq!(server.poll_timeout(), None, "nobody has asked it");
+    server.put(seconds(5), &reply).unwrap();
+    assert_eq!(server.poll_timeout(), Some(seconds(15)));
+    take(&mut server, &handshake("json"));
+    server.put(seconds(6), &reply).unwrap();
+    assert_eq!(server.poll_timeout(), None);
     assert_eq!(client.poll_timeout(), None);
     take(&mut client, b"\x02\x01");
     assert_eq!(client.poll_timeout(), Some(seconds(30)));
@@ -153,7 +167,9 @@ fn waits_are_woken_by_frames_by_room_and_by_the_end() {
         .receive(Instant::now(), &mut BytesMut::from(&handshake("")[..]))
         .unwrap();
     assert_eq!(woken(&mut server), [FRAME]);
-    server.put(&Bytes::from_static(b"x")).unwrap();
+    server
+        .put(Instant::now(), &Bytes::from_static(b"x"))
+        .unwrap();
     assert!(woken(&mut server).is_empty());
     sent(&mut server);
     assert_eq!(woken(&mut server), [ROOM]);
@@ -169,13 +185,17 @@ fn after_the_peers_end_answers_still_go_out_until_this_end_closes() {
     client.receive_eof(Instant::now()).unwrap();
     assert!(client.take().unwrap().is_none());
     assert!(client.owes_answers());
-    client.put(&Bytes::from_static(b"ack")).unwrap();
+    client
+        .put(Instant::now(), &Bytes::from_static(b"ack"))
+        .unwrap();
     assert_eq!(sent(&mut client), b"ack");
     client.close(Some("over"));
     assert!(!client.owes_answers());
     assert_eq!(client.lifecycle(), Lifecycle::Draining);
     assert_eq!(sent(&mut client), b"\x04\x04over");
-    let refused = client.put(&Bytes::from_static(b"x")).unwrap_err();
+    let refused = client
+        .put(Instant::now(), &Bytes::from_static(b"x"))
+        .unwrap_err();
     assert_eq!(refused.code(), "closed");
 }
 
