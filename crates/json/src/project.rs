@@ -327,8 +327,7 @@ impl Projector {
         };
         match std::str::from_utf8(payload) {
             Ok(text) if *reason == Malformed::NotObject => {
-                whole.append(Value::of(text.trim_matches(SPACE)));
-                true
+                whole.append(Value::of(text.trim_matches(SPACE))) == Fit::Whole
             }
             _ => {
                 whole.append_null();

@@ -150,9 +150,7 @@ impl Config {
             ..Self::default()
         }
     }
-}
 
-impl Config {
     /// Limits a message whose fragments have not all come to a part of the memory that one connection can always be granted:
     /// a larger one could wait for more for ever, and others with it. The rest is for input that is not taken yet.
     pub const fn limit_incomplete(&mut self, granted: u64) {

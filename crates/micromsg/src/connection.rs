@@ -33,8 +33,7 @@ use proposal::Asked;
 pub use proposal::Proposal;
 use window::{Receiving, Sending};
 
-/// The version that this end speaks: ends with one major version understand each other (REQ-MM-2, R-MM-18).
-pub const VERSION: Version = Version { major: 1, minor: 0 };
+pub use frame::VERSION;
 
 /// Bytes of answers that the peer has caused and not read: from here on nothing more is read from it.
 const OWED_BYTES: usize = 64 << 10;

@@ -102,6 +102,22 @@ pub struct Version {
     pub minor: u8,
 }
 
+impl Version {
+    /// Whether we speak it, or the lower version that both ends then have (R-MM-18).
+    pub(crate) fn is_spoken(self) -> bool {
+        self.min(VERSION).major == VERSION.major
+    }
+}
+
+impl From<Version> for Kind {
+    fn from(Version { major, minor }: Version) -> Self {
+        Self::UnsupportedVersion { major, minor }
+    }
+}
+
+/// The version that this end speaks: ends with one major version understand each other (REQ-MM-2, R-MM-18).
+pub const VERSION: Version = Version { major: 1, minor: 0 };
+
 /// The reason that a frame cannot be read on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Stop {
@@ -265,6 +281,14 @@ pub(crate) fn decode_handshake(input: &[u8]) -> Result<(Handshake, usize), Stop>
         optional,
     };
     Ok((handshake, cursor.at))
+}
+
+/// An ERROR frame (R-MM-4).
+pub(crate) fn error(message: &str) -> Bytes {
+    let mut frame = Vec::new();
+    put_head(&mut frame, flags::ERROR, message.len());
+    frame.extend_from_slice(message.as_bytes());
+    frame.into()
 }
 
 /// Appends a handshake. The caller has checked the lengths.

@@ -14,10 +14,10 @@ use ackline_core::{
 };
 use bytes::{Buf as _, Bytes, BytesMut};
 
-use crate::frame::{self, Frame, Stop, flags};
+use crate::frame::{self, Frame, Stop};
 use crate::negotiation::{Agreed, Lists};
 use crate::parts::SMALL_BYTES;
-use crate::{Config, Error, Kind, Limits, Role, VERSION, refusal};
+use crate::{Config, Error, Kind, Limits, Role, refusal};
 
 /// The key of waits for frames of the peer, and for its end.
 pub const FRAME: u64 = 1;
@@ -237,15 +237,14 @@ impl Relay {
 
     fn handshake(&self, input: &[u8]) -> Result<(usize, Note), Stop> {
         let version = frame::decode_version(input)?;
-        if version.min(VERSION).major != VERSION.major {
-            let (major, minor) = (version.major, version.minor);
-            return Err(Kind::UnsupportedVersion { major, minor }.into());
+        if !version.is_spoken() {
+            return Err(Kind::from(version).into());
         }
         let (handshake, len) = frame::decode_handshake(input)?;
         let text = |range| input.get(range).unwrap_or_default();
         let (required, optional) = (text(handshake.required), text(handshake.optional));
         let lists = Lists::read(required, optional, &self.limits)?;
-        // That of a client's second one holds.
+        // That of a client's second one holds in the end.
         let all = [lists.required, lists.optional].concat();
         let agreed = Agreed::established(all);
         let ack = agreed.ok().and_then(|agreed| agreed.ack());
@@ -332,10 +331,7 @@ impl Connection for Relay {
                 continue;
             }
             if let Some(error) = self.end.error.take() {
-                let mut frame = Vec::new();
-                frame::put_head(&mut frame, flags::ERROR, error.len());
-                frame.extend_from_slice(error.as_bytes());
-                out.put(frame.into());
+                out.put(frame::error(&error));
             }
             return;
         }

@@ -83,7 +83,7 @@ impl ProxyClient {
         &self.peer
     }
 
-    /// Ends the client's connection with an ERROR frame; returns when that has gone out, or after 1 s.
+    /// Ends the client's connection with an ERROR frame, behind everything that waits. Then the client has 1 s for its own end.
     pub async fn refuse(&self, reason: &str) {
         self.end.close(Some(reason)).await;
     }

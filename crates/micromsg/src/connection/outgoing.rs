@@ -6,7 +6,7 @@ use ackline_core::SendQueue;
 use bytes::{Buf as _, Bytes};
 
 use super::OWED_BYTES;
-use crate::frame::{self, COPIED_BYTES, Head, flags, put_parts};
+use crate::frame::{self, COPIED_BYTES, Head, put_parts};
 use crate::parts::Parts;
 
 /// Bytes of frames that are gathered in one buffer, about.
@@ -170,10 +170,7 @@ impl Outgoing {
                 }
                 None => {
                     if let Some(message) = self.error.take() {
-                        let mut frame = Vec::new();
-                        frame::put_head(&mut frame, flags::ERROR, message.len());
-                        frame.extend_from_slice(message.as_bytes());
-                        out.put(frame.into());
+                        out.put(frame::error(&message));
                     }
                     return;
                 }

@@ -92,13 +92,12 @@ impl Connection {
     fn check_version(&self, version: Version) -> Result<(), Kind> {
         let is_sound = match &self.state.life {
             Life::Replied(replied) => replied.asked.versions.contains(&version),
-            _ => version.min(VERSION).major == VERSION.major,
+            _ => version.is_spoken(),
         };
         if is_sound {
             return Ok(());
         }
-        let Version { major, minor } = version;
-        Err(Kind::UnsupportedVersion { major, minor })
+        Err(version.into())
     }
 
     fn shake(&mut self, version: Version, identity: String, lists: Lists) -> Result<(), Kind> {
