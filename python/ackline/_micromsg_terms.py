@@ -31,16 +31,11 @@ class Extension(NamedTuple):
     """Its properties; of two with one name the first counts."""
 
     def __str__(self) -> str:
-        given: Mapping[str, object] = self.properties
-        wrong = [name for name, text in given.items() if not isinstance(text, str)]
-        if wrong:
-            text = f"the property {wrong[0]} of the extension {self.name} is no text"
-            raise UsageError(text, "invalid_answer")
         pairs = ",".join(f"{name}={quote(text, safe='')}" for name, text in self.properties.items())
         return f"{self.name}:{pairs}" if pairs else self.name
 
 
-Extensions = str | Iterable[str | Extension]
+Extensions = str | Extension | Iterable[str | Extension]
 """Extensions: a list as text, such as ``json;batch-ack:max-count=50``, or each on its own."""
 
 
@@ -80,7 +75,24 @@ def written(extensions: Extensions) -> str:
     """Returns extensions as one list of a handshake."""
     if isinstance(extensions, str):
         return extensions
-    return ";".join(str(one) for one in extensions)
+    # An extension is a tuple, and no iterable of extensions.
+    listed = [extensions] if isinstance(extensions, Extension) else extensions
+    return ";".join(one if isinstance(one, str) else _text(one) for one in listed)
+
+
+def _text(one: Extension) -> str:
+    """Returns an extension as text; raises for one that would be read as another one."""
+    properties: Mapping[str, object] = one.properties
+    for name in (one.name, *properties):
+        if not name or any(sign in name for sign in ";:,="):
+            text = f"an extension or a property has the name {name!r}: without ; : , and ="
+            raise UsageError(text, "invalid_answer")
+    for name, value in properties.items():
+        # Half a surrogate pair is no text.
+        if not isinstance(value, str) or value.encode(errors="ignore").decode() != value:
+            shown = f"the property {name} of the extension {one.name}"
+            raise UsageError(f"{shown} is no text", "invalid_answer")
+    return str(one)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,5 +110,16 @@ def _compact(value: object) -> bytes:
     return text.encode()
 
 
-JSON: Final = Codec(_compact, json.loads)
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _value(payload: bytes) -> object:
+    try:
+        return json.loads(payload, parse_constant=_no_number)
+    except RecursionError:
+        raise ValueError("the payload nests too deep") from None
+
+
+JSON: Final = Codec(_compact, _value)
 """JSON in UTF-8, for the extension ``json``; without NaN and infinity, which JSON does not have."""

@@ -43,12 +43,15 @@ def test_both_applications_decide_on_the_extensions() -> None:
             (["a;b", "a"], "invalid_answer", "twice"),
             ([f"x{number}" for number in range(256)], "invalid_answer", "more than 255"),
             ([Extension("x", {"of": "a" * 65_536})], "out_of_range", "65,535"),
+            ([Extension("a;b")], "invalid_answer", "without ; : , and ="),
+            ([Extension("x", {"a=1,b": "2"})], "invalid_answer", "without ; : , and ="),
+            ([Extension("x", {"of": "\ud800"})], "invalid_answer", "of the extension x is no text"),
             ([Extension("x", {"of": 5})], "invalid_answer", "of the extension x is no text"),  # type: ignore[dict-item]
         ]:
             with pytest.raises(UsageError, match=text) as refused:
                 far.answer(wrong)
             assert refused.value.code == code, wrong
-        far.answer([Extension("x-trace", {"level": "1"})], ["batch-ack:max-count=3"])
+        far.answer(Extension("x-trace", {"level": "1"}), ["batch-ack:max-count=3"])
         with pytest.raises(UsageError, match="waits for an answer") as again:
             far.answer("json")
         assert again.value.code == "nothing_proposed"
@@ -154,6 +157,10 @@ def test_values_go_in_the_format_that_both_ends_agreed_on() -> None:
             far.decode(b"{")
         with pytest.raises(ValueError, match="not JSON compliant"):
             far.encode(float("nan"))
+        with pytest.raises(ValueError, match="Infinity is no JSON"):
+            far.decode(b"[Infinity]")
+        with pytest.raises(ValueError, match="nests too deep"):
+            far.decode(b"[" * 200_000)
         for wrong in (5, [1], "text"):
             with pytest.raises(TypeError):
                 far.decode(wrong)  # type: ignore[arg-type]
