@@ -108,7 +108,7 @@ def test_a_path_is_the_spool_of_a_reader_and_the_url_of_a_writer() -> None:
         ({"path": "/s", "spool": "/s "}, {"spool": "/s "}),
         ({"path": "lumberjack://h:1"}, {"url": "lumberjack://h:1"}),
         (table | {"path": "file:/warehouse/t", "location": "file:/warehouse/t"}, {"spool": "/s"}),
-        ({"owner": "me", "path": "file:/s"}, {"spool": "/s"}),
+        ({"provider": "ackline", "owner": "me", "path": "file:/s"}, {"spool": "/s"}),
     ]:
         assert own_options(given) == own
         assert AcklineSource(given).options == own
@@ -118,6 +118,8 @@ def test_a_path_is_the_spool_of_a_reader_and_the_url_of_a_writer() -> None:
     ]:
         with pytest.raises(UsageError, match=text):
             AcklineSource(given)
+    with pytest.raises(UsageError, match="has no option 'owner'"):
+        AcklineSource({"spool": "/s", "owner": "me"})
     with pytest.raises(UsageError, match=r"catalog must name it again: SELECT .* WITH \(spool"):
         AcklineSource({})
     with pytest.raises(

@@ -45,6 +45,9 @@ def test_tables_views_and_paths_name_a_spool(
         spark.sql("DROP TABLE a_table")
     reader = spark.read.format("ackline")
     assert reader.load(spool).count() == 30
+    again = f"lumberjack://127.0.0.1:{receiver.port}"
+    reader.load(spool).select("payload").write.format("ackline").mode("append").save(again)
+    assert spark.read.format("ackline").load(spool).count() == 60
     with pytest.raises(AnalysisException, match="contradict each other: give one"):
         spark.read.format("ackline").option("spool", "/other").load(spool)
     written = spark.readStream.format("ackline").option("startingPosition", "earliest").load(spool)
@@ -55,4 +58,4 @@ def test_tables_views_and_paths_name_a_spool(
         .start()
     )
     query.awaitTermination(100)
-    assert sum(one["numInputRows"] for one in query.recentProgress) == 30
+    assert sum(one["numInputRows"] for one in query.recentProgress) == 60

@@ -11,8 +11,12 @@ from ackline.exceptions import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_OF_TABLES: Final = frozenset({"owner", "provider", "location", "path", "paths"})
-"""Names that Spark adds to the options of a table of its catalog; the last two also of `load`."""
+_PATHS: Final = frozenset({"path", "paths"})
+"""Names of the paths of `load` and `save`, and of the place of a table of Spark's catalog."""
+_PROVIDER: Final = "provider"
+"""The name by which the options of such a table are known."""
+_OF_TABLES: Final = frozenset({_PROVIDER, "owner", "location"})
+"""Further names that Spark adds to them."""
 _COPY: Final = "option."
 """The beginning of the names under which Spark gives a table's options a second time."""
 
@@ -28,11 +32,14 @@ def own_options(given: Mapping[str, str]) -> dict[str, str]:
         UsageError: The path contradicts the option.
     """
     names = {name.lower(): value for name, value in given.items()}
-    own = {
-        name: value
-        for name, value in given.items()
-        if name.lower() not in _OF_TABLES and not name.lower().startswith(_COPY)
-    }
+    is_table = _PROVIDER in names
+    own = {name: value for name, value in given.items() if name.lower() not in _PATHS}
+    if is_table:
+        own = {
+            name: value
+            for name, value in own.items()
+            if name.lower() not in _OF_TABLES and not name.lower().startswith(_COPY)
+        }
     path = _path(names)
     if path is None:
         return own
@@ -40,7 +47,7 @@ def own_options(given: Mapping[str, str]) -> dict[str, str]:
     known = next((names[name] for name in ("spool", "url") if name in names), None)
     if known is None:
         own[option] = path
-    elif known.strip() != path and "owner" not in names:
+    elif known.strip() != path and not is_table:
         call = "save" if "url" in names else "load"
         raise UsageError(
             f"{call}({path!r}) and the option {'url' if 'url' in names else 'spool'}={known!r} "
