@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from support.certificates import Pki
-from support.commands import DEADLINE, RunningReceiver, ackline, wait_until
+from support.commands import DEADLINE, RunningReceiver, ackline, rows, wait_until
 from support.micromsg import ANY, Broker
 from support.publishing import COMMAND, Start, feed, lines_of
 
@@ -270,6 +270,34 @@ def test_a_killed_worker_loses_nothing_that_it_has_not_acknowledged(
     # Only those in the window of a killed worker, and a batch in work, come twice.
     assert len(came) - len(numbers) <= 3 * 1_100
     assert [int(one) for one in rest] == sorted(int(one) for one in rest)
+
+
+def test_a_killed_receiver_keeps_each_message_of_its_queue(
+    broker: Broker, start: Start, tmp_path: Path
+) -> None:
+    running = broker("--spool", tmp_path / "queues")
+    url, kept = f"{running.url}/queue/q", tmp_path / "kept"
+    numbers = range(60_000)
+    published(url, *numbers)
+
+    def landed() -> list[int]:
+        # At first it is not whole.
+        with suppress(AcklineError):
+            return [int(payload or b"") for _, _, _, payload in rows(kept)]
+        return []
+
+    for least in (2_000, 6_000, len(numbers)):
+        receiving = start(
+            "receive", "--connect", url, "--spool", str(kept), "--window", "10", "--json"
+        )
+        wait_until(lambda: len({*landed()}) >= least, f"{least} have landed")  # noqa: B023
+        receiving.send_signal(signal.SIGKILL)
+        receiving.communicate(timeout=DEADLINE)
+        assert least == len(numbers) or len(landed()) < len(numbers), "it was killed on its way"
+    came = landed()
+    assert {*came} == {*numbers}
+    # Only messages whose acknowledgement a kill has cut come twice.
+    assert len(came) - len(numbers) <= 2 * 10
 
 
 def ackline_rest(url: str, running: RunningReceiver) -> list[bytes]:
