@@ -12,7 +12,7 @@ from ackline._micromsg_core import MicroMsgFilter as Filter
 from ackline._micromsg_core import MicroMsgMessage as Message
 from ackline._micromsg_core import micromsg_read_properties as read_properties
 from ackline._micromsg_core import micromsg_write_properties as write_properties
-from ackline._micromsg_terms import JSON, Codec, Extension, Extensions, Proposal, written
+from ackline._micromsg_terms import JSON, Codec, Extension, Extensions, Proposal, listed, written
 from ackline._payloads import Buffer
 from ackline.exceptions import LinkClosed, LinkLost, UsageError
 
@@ -250,7 +250,7 @@ class ConnectionBase:
 
         Raises:
             UsageError: ``handshake_incomplete``: at a listener's end, before `wait_connected`. The
-                next two raise it too.
+                next three raise it too.
         """
         return self._agreed()[0]
 
@@ -263,6 +263,12 @@ class ConnectionBase:
     def extensions(self) -> list[str]:
         """The names of the extensions that both ends agreed on, in the order of their numbers."""
         return self._agreed()[2]
+
+    @property
+    def agreed(self) -> tuple[Extension, ...]:
+        """The same extensions with the properties that both ends agreed on."""
+        self._agreed()
+        return listed(self._core.agreed())
 
     @property
     def window(self) -> int:

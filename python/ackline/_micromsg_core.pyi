@@ -219,6 +219,8 @@ class MicroMsgConnection:
 
         Its name, the version, and the extensions that it requires and suggests.
         """
+    def agreed(self) -> _Extensions:
+        """The extensions of the connection; none before the end of the handshake."""
     def answer(self, required: str, optional: str) -> None:
         """Answers what the peer proposes."""
     @property

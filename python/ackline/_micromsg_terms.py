@@ -10,7 +10,7 @@ from urllib.parse import quote
 from ackline._payloads import Buffer
 from ackline.exceptions import UsageError
 
-__all__ = ["JSON", "Codec", "Extension", "Extensions", "Proposal", "proposed", "written"]
+__all__ = ["JSON", "Codec", "Extension", "Extensions", "Proposal", "listed", "proposed", "written"]
 
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -55,12 +55,15 @@ class Proposal(NamedTuple):
 _Listed = list[tuple[str, list[tuple[str, str]]]]
 
 
+def listed(native: _Listed) -> tuple[Extension, ...]:
+    """Returns the extensions of a native list."""
+    return tuple(Extension(name, _first(pairs)) for name, pairs in native)
+
+
 def proposed(native: tuple[str, tuple[int, int], _Listed, _Listed]) -> Proposal:
     """Returns the proposal of a native one."""
     identity, version, *lists = native
-    required, optional = (
-        tuple(Extension(name, _first(pairs)) for name, pairs in one) for one in lists
-    )
+    required, optional = map(listed, lists)
     return Proposal(identity, version, required, optional)
 
 
@@ -76,8 +79,8 @@ def written(extensions: Extensions) -> str:
     if isinstance(extensions, str):
         return extensions
     # An extension is a tuple, and no iterable of extensions.
-    listed = [extensions] if isinstance(extensions, Extension) else extensions
-    return ";".join(one if isinstance(one, str) else _text(one) for one in listed)
+    given = [extensions] if isinstance(extensions, Extension) else extensions
+    return ";".join(one if isinstance(one, str) else _text(one) for one in given)
 
 
 def _text(one: Extension) -> str:

@@ -72,6 +72,9 @@ def test_both_applications_decide_on_the_extensions() -> None:
         far.wait_connected(timeout=TIME)
         assert near.extensions == far.extensions == ["x-trace", "json", "batch-ack"]
         assert near.window == far.window == 2
+        trace, batch = Extension("x-trace", {"level": "1"}), {"max-count": "2"}
+        for end in (near, far):
+            assert end.agreed == (trace, Extension("json"), Extension("batch-ack", batch))
         near.send(b"1")
         message = far.receive(timeout=TIME)
         assert message is not None

@@ -53,6 +53,11 @@ type Extensions = Vec<(String, Vec<(String, String)>)>;
 /// The peer's name, the version, and the extensions that it requires and suggests.
 type Proposed = (String, (u8, u8), Extensions, Extensions);
 
+fn listed(extensions: Vec<Extension>) -> Extensions {
+    let each = extensions.into_iter();
+    each.map(|one| (one.name, one.properties)).collect()
+}
+
 /// Connects, and ends the handshake, or waits for the server's proposal.
 #[pyfunction]
 pub(crate) fn micromsg_connect(
@@ -85,16 +90,18 @@ impl MicroMsgConnection {
     fn proposal(&self, py: Python<'_>) -> PyResult<Option<Proposed>> {
         let connection = self.connection.get()?;
         let proposal = unless_blocked(py.detach(|| connection.try_proposal()))?;
-        let list = |extensions: Vec<Extension>| {
-            let each = extensions.into_iter();
-            each.map(|one| (one.name, one.properties)).collect()
-        };
         Ok(proposal.map(|proposal| {
             let version = (proposal.version.major, proposal.version.minor);
-            let lists = [proposal.required, proposal.optional].map(list);
+            let lists = [proposal.required, proposal.optional].map(listed);
             let [required, optional] = lists;
             (proposal.identity, version, required, optional)
         }))
+    }
+
+    /// The extensions of the connection; none before the end of the handshake.
+    fn agreed(&self, py: Python<'_>) -> PyResult<Extensions> {
+        let connection = self.connection.get()?;
+        Ok(listed(py.detach(|| connection.extensions())))
     }
 
     /// Answers what the peer proposes.
