@@ -37,6 +37,8 @@ VARYING = (
     (re.compile(r"\b\d+\.[0-9a-f]{8}\b"), "EPOCH"),
     (re.compile(r"\.\d{16}\b"), ".MICROSECONDS"),
 )
+NOT_COPIED = shutil.ignore_patterns("lock", "reserve", "status.json*")
+"""A running receiver holds the first two, and replaces the last each second."""
 LIMIT = "ulimit -f 1024; "
 """At most 1 MiB in a file, in units of 1,024 bytes."""
 
@@ -116,7 +118,7 @@ def mark_ahead(spool: Path) -> None:
     former = spool.with_name("former")
     with Receiver(["lumberjack://127.0.0.1:0"], spool=former) as receiver:
         send(receiver.urls[0], 0, 30)
-        shutil.copytree(former, spool, ignore=shutil.ignore_patterns("lock", "reserve"))
+        shutil.copytree(former, spool, ignore=NOT_COPIED)
         send(receiver.urls[0], 30, 20)
         Spool(former).add_consumer("lake", 50)
     shutil.rmtree(spool / "consumers")
@@ -213,7 +215,7 @@ def replace_writer(url: str, spool: Path) -> None:
     """Opens the spool like another machine whose lock is invisible here."""
     send(url, 100, 10)
     other = spool.with_name("other")
-    shutil.copytree(spool, other, ignore=shutil.ignore_patterns("lock", "reserve"))
+    shutil.copytree(spool, other, ignore=NOT_COPIED)
     fill(other)
     with (spool / "durable").open("r+b") as mark:
         mark.write((other / "durable").read_bytes())

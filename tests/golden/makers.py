@@ -73,7 +73,7 @@ def placed(*windows: list[Payload], first: int = 0) -> dict[int, Payload]:
 
 def copied(spool: Path, to: Path) -> Path:
     """A copy as a backup of the running receiver's files would be."""
-    shutil.copytree(spool, to, ignore=shutil.ignore_patterns("lock", "reserve", "status.json"))
+    shutil.copytree(spool, to, ignore=shutil.ignore_patterns("lock", "reserve", "status.json*"))
     return to
 
 
