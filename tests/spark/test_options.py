@@ -120,8 +120,8 @@ def test_a_path_is_the_spool_of_a_reader_and_the_url_of_a_writer() -> None:
             AcklineSource(given)
     with pytest.raises(UsageError, match="has no option 'owner'"):
         AcklineSource({"spool": "/s", "owner": "me"})
-    with pytest.raises(UsageError, match=r"catalog must name it again: SELECT .* WITH \(spool"):
-        AcklineSource({})
+    with pytest.raises(UsageError, match=r"does not keep it: SELECT .* WITH \(spool"):
+        AcklineSource({}).schema()
     with pytest.raises(
         UsageError, match=r"no option 'batchEvents' \(did you mean batch_events\?\)"
     ):

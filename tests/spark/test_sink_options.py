@@ -264,8 +264,8 @@ def test_rows_are_looked_at_on_the_driver() -> None:
 
 
 def test_a_write_without_url_is_told_so() -> None:
-    with pytest.raises(UsageError, match="a writer needs the option url"):
-        AcklineSource({})
+    with pytest.raises(UsageError, match="the option url is missing"):
+        AcklineSource({}).writer(schema(v=StringType()), overwrite=False)
     for option in ("metadata", "TIMEOUT", "compression"):
         with pytest.raises(UsageError, match="the option url is missing"):
             AcklineSource({option: "true" if option == "metadata" else "3"})

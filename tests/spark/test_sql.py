@@ -18,6 +18,49 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.timeout(240)
+def query_of(spark: SparkSession, table: str) -> list[tuple[object, ...]]:
+    return [tuple(row) for row in spark.sql(f"SELECT * FROM {table} ORDER BY position").collect()]
+
+
+def test_a_table_keeps_the_options_that_made_it(
+    spark: SparkSession, receive: Receive, tmp_path: Path
+) -> None:
+    receiver = receive(tmp_path / "o'brien")
+    receiver.send([b'{"n":1,"more":2}', b'{"n":"x"}'])
+    quoted = str(receiver.spool).replace("'", "\\'")
+    made = {
+        "chosen": f"(spool '{quoted}', columns 'position, protocol')",
+        "typed": f"(spool '{quoted}', schema 'position BIGINT, n INT')",
+        "strict": f"(spool '{quoted}', schema 'position BIGINT, n INT', rescuedDataColumn '')",
+    }
+    for name, options in made.items():
+        spark.sql(f"CREATE TABLE {name} USING ackline OPTIONS {options}")
+    # Columns that the statement names cannot carry the options.
+    spark.sql(f"CREATE TABLE bare (position BIGINT) USING ackline OPTIONS (spool '{quoted}')")
+    try:
+        assert query_of(spark, "chosen") == [(0, "lumberjack"), (1, "lumberjack")]
+        assert query_of(spark, "typed") == [(0, 1, '{"more":2}'), (1, None, '{"n":"x"}')]
+        assert query_of(spark, "strict") == [(0, 1), (1, None)]
+        with pytest.raises(AnalysisException, match=r"FROM table WITH \(spool = "):
+            query_of(spark, "bare")
+        assert query_of(spark, f"bare WITH (spool = '{quoted}')") == [(0,), (1,)]
+        stream = spark.readStream.table("chosen")
+        query = (
+            stream.writeStream.format("memory")
+            .queryName("of_table")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(100)
+        assert query_of(spark, "of_table") == [(0, "lumberjack"), (1, "lumberjack")]
+        with pytest.raises(AnalysisException, match="a table whose rows are sent must name"):
+            spark.sql("CREATE TABLE sent USING ackline OPTIONS (url 'lumberjack://127.0.0.1:9')")
+    finally:
+        for name in (*made, "bare"):
+            spark.sql(f"DROP TABLE {name}")
+
+
 def test_tables_views_and_paths_name_a_spool(
     spark: SparkSession, receive: Receive, tmp_path: Path
 ) -> None:
@@ -33,11 +76,8 @@ def test_tables_views_and_paths_name_a_spool(
     spark.sql(f"CREATE TABLE a_table USING ackline OPTIONS (spool '{spool}')")
     try:
         assert count("SELECT count(position) FROM a_view WHERE position >= 10") == 20
-        # Spark hands a source of Python none of a table's options.
-        named = f"SELECT count(position) FROM a_table WITH (spool = '{spool}', start = '10')"
-        assert count(named) == 20
-        with pytest.raises(AnalysisException, match=r"SELECT \.\.\. FROM table WITH \(spool = "):
-            count("SELECT count(position) FROM a_table")
+        assert count("SELECT count(position) FROM a_table") == 30
+        assert count("SELECT count(position) FROM a_table WITH (start = '10')") == 20
         columns = [row.col_name for row in spark.sql("DESCRIBE TABLE a_table").collect()]
         assert columns[:2] == ["spool", "position"]
     finally:

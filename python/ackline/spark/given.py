@@ -1,4 +1,9 @@
-"""Options as Spark gives them: those of its own, and the path of `load` and `save`."""
+"""Options as Spark gives them: those of its own, and the path of `load` and `save`.
+
+Spark gives a source of Python the options of a table of its catalog once, when the table is made,
+and none when it is read. It gives the table's columns each time, so they carry the options: in the
+metadata of the first column, or, where a text names the columns, in the comment of the last.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +16,10 @@ from ackline.exceptions import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pyspark.sql.types import StructType
+
+_REMEMBERED: Final = "ackline.options"
+"""The member of a column's metadata, and the beginning of a comment, with a table's options."""
 _PATHS: Final = frozenset({"path", "paths"})
 """Names of the paths of `load` and `save`, and of the place of a table of Spark's catalog."""
 _PROVIDER: Final = "provider"
@@ -32,7 +41,7 @@ def own_options(given: Mapping[str, str]) -> dict[str, str]:
         UsageError: The path contradicts the option.
     """
     names = {name.lower(): value for name, value in given.items()}
-    is_table = _PROVIDER in names
+    is_table = is_of_table(given)
     own = {name: value for name, value in given.items() if name.lower() not in _PATHS}
     if is_table:
         own = {
@@ -54,6 +63,37 @@ def own_options(given: Mapping[str, str]) -> dict[str, str]:
             "contradict each other: give one"
         )
     return own
+
+
+def is_of_table(given: Mapping[str, str]) -> bool:
+    """Return whether options are those of a table of Spark's catalog that is made."""
+    return any(name.lower() == _PROVIDER for name in given)
+
+
+def remembering(schema: StructType | str, own: Mapping[str, str]) -> StructType | str:
+    """Return the columns of a table with its options; a text that ends in a comment as it is."""
+    text = json.dumps(dict(sorted(own.items())))
+    if not isinstance(schema, str):
+        schema.fields[0].metadata = {_REMEMBERED: text}
+        return schema
+    if schema.rstrip().endswith(("'", '"')):
+        return schema
+    quoted = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"{schema} COMMENT '{_REMEMBERED} {quoted}'"
+
+
+def with_remembered(own: Mapping[str, str], schema: StructType) -> dict[str, str]:
+    """Return the options of a query, behind those that the columns of its table carry."""
+    found: dict[str, str] = {}
+    for field in schema:
+        comment = str((field.metadata or {}).get("comment", ""))
+        text = (field.metadata or {}).get(_REMEMBERED)
+        if text is None and comment.startswith(f"{_REMEMBERED} "):
+            text = comment.removeprefix(_REMEMBERED)
+        if text is not None:
+            found = json.loads(text)
+    given = {name.lower() for name in own}
+    return {name: text for name, text in found.items() if name.lower() not in given} | dict(own)
 
 
 def _path(names: Mapping[str, str]) -> str | None:

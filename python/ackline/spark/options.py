@@ -293,12 +293,10 @@ def _spools(options: Mapping[str, str]) -> tuple[str, ...]:
             "the option spool is missing: the directory of a spool, or several with commas "
             "(a writer needs the option url)"
         )
-        if not options:
-            # Spark keeps them for `DESCRIBE TABLE`, and gives a source of Python none of them.
-            message += (
-                ". A query of a table of Spark's catalog must name it again: "
-                "SELECT ... FROM table WITH (spool = '...'), or make a temporary view"
-            )
+        message += (
+            ". A table whose columns are named when it is made does not keep it: "
+            "SELECT ... FROM table WITH (spool = '...')"
+        )
         raise UsageError(message)
     for spool in spools:
         scheme, found, _ = spool.partition("://")

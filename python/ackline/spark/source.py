@@ -37,7 +37,7 @@ from pyspark.sql.types import (
 from ackline.exceptions import SpoolError, UsageError
 from ackline.spark import check_version, counted, messages, published
 from ackline.spark.embedded import Embedded
-from ackline.spark.given import own_options
+from ackline.spark.given import is_of_table, own_options, remembering, with_remembered
 from ackline.spark.logs import log_to_stderr, stream_name
 from ackline.spark.losses import Losses
 from ackline.spark.offsets import (
@@ -113,12 +113,12 @@ class AcklineSource(DataSource):
 
     def __init__(self, options: dict[str, str]) -> None:
         check_version(pyspark.__version__)
+        self._is_of_table = is_of_table(options)
         options = own_options(options)
         # This is done here: Spark hides the errors of a stream's reader behind an error of its own.
-        if writes(options):
-            check_sink_options(options)
-        else:
-            check_options(options)
+        # Where no place is named, the columns of a table may carry it.
+        if writes(options) or any(name.lower() == "spool" for name in options):
+            check_any(options)
         super().__init__(options)
         # Spark asks for the columns only if `.schema(…)` does not name them.
         self._is_asked = False
@@ -131,6 +131,16 @@ class AcklineSource(DataSource):
     def schema(self) -> StructType | str:
         """Return the columns of an event, or those that the option `columns` or `schema` names."""
         self._is_asked = True
+        check_any(self.options)
+        if writes(self.options):
+            raise UsageError(
+                "a table whose rows are sent must name its columns, and each INSERT names the "
+                "url again: INSERT INTO table WITH (url = '...') SELECT ..."
+            )
+        schema = self._own_schema()
+        return remembering(schema, self.options) if self._is_of_table else schema
+
+    def _own_schema(self) -> StructType | str:
         given = {name.lower(): value for name, value in self.options.items()}
         payload = payload_options(given)
         return payload.with_rescued() or own_schema(columns_of(given) or COLUMNS, payload)
@@ -167,16 +177,22 @@ class AcklineSource(DataSource):
 
     def reader(self, schema: StructType) -> BatchReader:
         """Return the reader of a batch query."""
-        options = batch_options(self.options)
+        options = batch_options(self._with_remembered(schema))
         return BatchReader(options, self._wanted(schema, options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Return the reader of a stream, or one that refuses at its first call."""
         try:
-            options = stream_options(self.options)
+            options = stream_options(self._with_remembered(schema))
             return StreamReader(options, self._wanted(schema, options))
         except UsageError as error:
             return RefusedStream(str(error))
+
+    def _with_remembered(self, schema: StructType) -> dict[str, str]:
+        options = with_remembered(self.options, schema)
+        # The columns of such a table were asked for when it was made.
+        self._is_asked |= len(options) > len(self.options)
+        return options
 
     def _wanted(self, schema: StructType, options: BatchOptions | StreamOptions) -> Columns:
         if options.payload.ddl is not None and not self._is_asked:
@@ -190,6 +206,18 @@ class AcklineSource(DataSource):
                     "'payload VARIANT' in .schema(…)"
                 )
         return wanted_columns(schema, options)
+
+
+def check_any(options: Mapping[str, str]) -> None:
+    """Refuse options that neither a reader nor a sink takes.
+
+    Raises:
+        UsageError: An option is unknown, missing or out of its range; the text names it.
+    """
+    if writes(options):
+        check_sink_options(options)
+    else:
+        check_options(options)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
