@@ -13,6 +13,7 @@ from ackline.spark.given import own_options
 from ackline.spark.options import batch_options, check_options, stream_options
 from ackline.spark.sink import check_sink_options
 from ackline.spark.source import AcklineSource
+from ackline.spark.tasks import TaskOptions
 
 
 def test_defaults_of_a_stream() -> None:
@@ -20,7 +21,7 @@ def test_defaults_of_a_stream() -> None:
     assert options.spools == ("/a",)
     assert options.start == "committed"
     assert (options.consumer, options.max_rows, options.max_bytes) == (None, None, None)
-    assert (options.max_partitions, options.columns) == (None, None)
+    assert (options.tasks, options.columns) == (TaskOptions(), None)
 
 
 def test_names_are_read_in_any_case_and_lists_with_blanks() -> None:
@@ -47,6 +48,8 @@ def test_names_are_read_in_any_case_and_lists_with_blanks() -> None:
         ("maxRowsPerBatch", "0", "maxRowsPerBatch must be a number of at least 1"),
         ("maxBytesPerBatch", "64 XB", "maxBytesPerBatch must be a number of bytes"),
         ("maxPartitions", "-1", "maxPartitions must be"),
+        ("minPartitions", "0", "minPartitions must be a number of at least 1"),
+        ("maxRecordsPerPartition", "x", "maxRecordsPerPartition must be"),
         ("readMemory", "much", "readMemory must be a number of bytes"),
         ("readMemory", "4095KiB", "readMemory must be at least 4194304 .4MiB., not 4193280"),
         ("columns", "payload,body", "no column 'body'"),
@@ -97,6 +100,25 @@ def test_a_misspelt_option_is_answered_with_the_one_that_is_like_it(given: str, 
     text = rf"^readStream.format\('ackline'\) has no option '{given}' \(did you mean {meant}\?\), "
     with pytest.raises(UsageError, match=text):
         stream_options({"spool": "/s", given: "1"})
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (
+            {"minPartitions": "5", "maxPartitions": "4"},
+            r"minPartitions \(5\) is above maxPartitions \(4\)",
+        ),
+        (
+            {"maxRecordsPerPartition": "5", "maxPartitions": "4"},
+            "maxRecordsPerPartition and maxPartitions contradict each other",
+        ),
+    ],
+)
+def test_numbers_of_tasks_that_contradict_each_other(given: dict[str, str], text: str) -> None:
+    for read in (stream_options, batch_options):
+        with pytest.raises(UsageError, match=text):
+            read({"spool": "/s"} | given)
 
 
 def test_a_path_is_the_spool_of_a_reader_and_the_url_of_a_writer() -> None:

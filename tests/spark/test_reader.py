@@ -13,8 +13,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from ackline import _core
 from ackline.exceptions import SpoolError, UsageError
-from ackline.spark import reader as tasks
-from ackline.spark import source
+from ackline.spark import reader as reading
+from ackline.spark import source, tasks
 from ackline.spark.offsets import concrete
 from ackline.spark.options import batch_options, stream_options
 from ackline.spark.reader import Columns
@@ -23,6 +23,8 @@ from ackline.spark.spools import Span
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from pyspark.sql.datasource import InputPartition
 
     from ackline.spark.offsets import Offset
 
@@ -54,13 +56,11 @@ def at(receiver: Receiver, start: int, end: int) -> Offset:
 
 def rows(reader: Any, *offsets: Offset) -> list[dict[str, Any]]:
     """Plan a batch and do the work of its tasks, one after the other."""
-    partitions = reader.partitions(*offsets)
-    return [
-        row
-        for partition in partitions
-        for found in reader.read(partition)
-        for row in found.to_pylist()
-    ]
+    return [row for task in reader.partitions(*offsets) for row in task_rows(reader, task)]
+
+
+def task_rows(reader: Any, task: InputPartition) -> list[dict[str, Any]]:
+    return [row for found in reader.read(task) for row in found.to_pylist()]
 
 
 def positions(reader: Any, *offsets: Offset) -> list[int]:
@@ -81,7 +81,6 @@ def with_a_gap(receive: Receive, spool: Path) -> Receiver:
 @pytest.fixture
 def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give small ranges a task of their own."""
-    monkeypatch.setattr(source, "MIN_TASK_BYTES", 1)
     monkeypatch.setattr(tasks, "MIN_TASK_BYTES", 1)
 
 
@@ -133,6 +132,41 @@ def test_as_many_tasks_as_the_option_says_or_one_for_each_core(
         assert len(reader.partitions(reader.initialOffset(), end)) == count
 
 
+@pytest.mark.parametrize(
+    ("options", "sizes"),
+    [
+        ({"minPartitions": "7"}, [7, 7, 7, 7, 7, 7, 8]),
+        ({"minPartitions": "60"}, [1] * 50),
+        ({"maxRecordsPerPartition": "20"}, [16, 17, 17]),
+        ({"maxRecordsPerPartition": "50"}, [50]),
+        ({"maxRecordsPerPartition": "20", "minPartitions": "5"}, [10] * 5),
+        ({"minPartitions": "2", "maxPartitions": "2"}, [20, 30]),
+        ({}, [50]),
+    ],
+)
+def test_tasks_have_the_numbers_of_events_that_the_options_say(
+    receive: Receive, tmp_path: Path, options: dict[str, str], sizes: list[int]
+) -> None:
+    both = [receive(tmp_path / name) for name in ("one", "two")]
+    # Each spool has one block.
+    both[0].send(numbered(0, 30))
+    both[1].send(numbered(0, 20))
+    reader = stream(f"{both[0].spool},{both[1].spool}", **options)
+    end = concrete({uuid(both[0]): Span(0, 30), uuid(both[1]): Span(0, 20)})
+    made = reader.partitions(reader.initialOffset(), end)
+    found = [
+        [(piece.uuid, n) for piece in task.pieces for n in range(piece.start, piece.end)]
+        for task in made
+    ]
+    assert sorted(map(len, found)) == sizes
+    each = [event for task in found for event in task]
+    assert sorted(each) == sorted(
+        [(uuid(both[0]), n) for n in range(30)] + [(uuid(both[1]), n) for n in range(20)]
+    )
+    read = [row["position"] for task in made for row in task_rows(reader, task)]
+    assert sorted(read) == sorted([*range(30), *range(20)])
+
+
 def test_a_record_batch_fits_the_cache(receive: Receive, tmp_path: Path) -> None:
     receiver = receive(tmp_path / "spool")
     receiver.send(numbered(0, 2500), window=2500)
@@ -140,7 +174,7 @@ def test_a_record_batch_fits_the_cache(receive: Receive, tmp_path: Path) -> None
     (task,) = reader.partitions(reader.initialOffset(), at(receiver, 0, 2500))
     sizes = [found.num_rows for found in reader.read(task)]
     assert sum(sizes) == 2500
-    assert max(sizes) == tasks.BATCH_ROWS
+    assert max(sizes) == reading.BATCH_ROWS
 
 
 def test_an_event_above_the_memory_of_a_task_is_an_error_that_names_the_option(

@@ -6,14 +6,16 @@ import json
 import shutil
 import threading
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from harness import Receiver, numbered, until
+from pyspark.sql.functions import spark_partition_id
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StringType, StructField, StructType
 from queries import Flood, Query, durable, mark
 
+import ackline.spark
 from ackline import _core
 from ackline.spark import TUNED_SETTINGS
 from ackline.spark.options import COLUMNS, stream_options
@@ -426,3 +428,36 @@ def test_a_stream_without_rows_resolves_latest_once(
     receiver.send(numbered(40, 10))
     query.drain()
     assert query.positions() == list(range(40, 50))
+
+
+def test_tasks_follow_the_options_and_the_cores_of_the_session(
+    spark: SparkSession, receive: Receive, tmp_path: Path
+) -> None:
+    receiver = receive(tmp_path / "spool")
+    receiver.send(numbered(0, 900), window=900)
+
+    def sizes(**options: str) -> list[int]:
+        read = spark.read.format("ackline").options(spool=str(receiver.spool), **options).load()
+        return sorted(row["count"] for row in read.groupBy(spark_partition_id()).count().collect())
+
+    assert sizes() == [900]
+    assert sizes(minPartitions="3") == [300] * 3
+    assert sizes(maxRecordsPerPartition="500") == [450] * 2
+    assert ackline.spark.cores_of(spark) == 2
+
+
+@pytest.mark.parametrize(
+    ("master", "cores"), [("local-cluster[3, 2,1024]", 6), ("local-cluster[1,1,512]", 1)]
+)
+def test_the_cores_of_a_cluster_are_known_before_its_executors_are_there(
+    master: str, cores: int
+) -> None:
+    class Conf:
+        def get(self, name: str) -> str:
+            assert name == "spark.master"
+            return master
+
+    class Session:
+        conf = Conf()
+
+    assert ackline.spark.cores_of(cast("SparkSession", Session())) == cores

@@ -6,7 +6,8 @@ import pickle
 
 import pytest
 
-from ackline.spark.reader import MIN_TASK_BYTES, Piece, packed
+from ackline.spark.reader import Piece
+from ackline.spark.tasks import MIN_TASK_BYTES, packed
 
 
 def pieces(*sizes: int) -> list[Piece]:
@@ -25,8 +26,8 @@ def test_all_pieces_in_order_in_at_most_so_many_tasks(sizes: tuple[int, ...], mo
 
 
 def test_little_work_is_one_task_and_much_is_spread() -> None:
-    assert len(packed(pieces(*[1 << 20] * 6), 8)) == 1
-    assert len(packed(pieces(*[MIN_TASK_BYTES] * 16), 4)) == 4
+    assert len(packed(pieces(*[MIN_TASK_BYTES // 8] * 6), 8, MIN_TASK_BYTES)) == 1
+    assert len(packed(pieces(*[MIN_TASK_BYTES] * 16), 4, MIN_TASK_BYTES)) == 4
 
 
 def test_a_task_can_be_pickled() -> None:

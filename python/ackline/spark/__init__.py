@@ -6,6 +6,7 @@ options in `options`, the rules of offsets in `offsets`, the work of a task in `
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -48,7 +49,10 @@ def register(spark: SparkSession, *, writes_only: bool = False) -> None:
         check_master(master_of(spark))
     from ackline.spark.source import AcklineSource
 
-    spark.dataSource.register(AcklineSource)
+    class Registered(AcklineSource):
+        cores = cores_of(spark)
+
+    spark.dataSource.register(Registered)
 
 
 def tuned(builder: SparkSession.Builder) -> SparkSession.Builder:
@@ -106,6 +110,19 @@ def check_master(master: str | None) -> None:
             "use a local master, executors elsewhere cannot read it yet"
         )
         raise UsageError(message)
+
+
+def cores_of(spark: SparkSession) -> int | None:
+    """Return how many tasks a session runs at once, or None if it does not know (Spark Connect)."""
+    master = master_of(spark) or ""
+    # Its executors may not be there yet.
+    cluster = re.fullmatch(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,.*", master)
+    if cluster is not None:
+        return int(cluster[1]) * int(cluster[2])
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except Exception:  # noqa: BLE001 - Connect raises classes of its own
+        return None
 
 
 def master_of(spark: SparkSession) -> str | None:

@@ -12,6 +12,8 @@ from ackline.exceptions import UsageError
 from ackline.receiver import OPTION_NAMES, unknown_option
 from ackline.spark.payload import OPTIONS as PAYLOAD_OPTIONS
 from ackline.spark.payload import PayloadOptions, payload_options
+from ackline.spark.tasks import OPTIONS as TASK_OPTIONS
+from ackline.spark.tasks import TaskOptions, task_options
 from ackline.spark.times import microseconds
 from ackline.spark.values import count, flag, listed, size, unknown
 from ackline.spark.where import checked_filter, filter_of, is_of_micromsg, subscribed
@@ -76,7 +78,7 @@ class StreamOptions:
         listen: The receiver inside the query's process; None for none.
         max_rows: Events per batch, over all spools; None for no limit.
         max_bytes: Inflated bytes per batch, over all spools; None for no limit.
-        max_partitions: Tasks per batch; None for one per core.
+        tasks: The number of tasks of a batch.
         columns: The columns that are built of each event; None for all.
         digest: Whether these include the digest.
         payload: The options for payloads as columns, if a schema asks for that.
@@ -94,7 +96,7 @@ class StreamOptions:
     listen: ListenOptions | None
     max_rows: int | None
     max_bytes: int | None
-    max_partitions: int | None
+    tasks: TaskOptions
     columns: tuple[str, ...] | None
     digest: bool
     payload: PayloadOptions
@@ -114,7 +116,7 @@ class BatchOptions:
         end_us: First time of receipt that is no longer read; None for all.
         table: The table that is read of each spool.
         group: Whether the spools' files may be open to their group.
-        max_partitions: Tasks; None for one per core.
+        tasks: The number of tasks.
         columns: The columns that are built of each event; None for all.
         digest: Whether these include the digest.
         payload: The options for payloads as columns, if a schema asks for that.
@@ -129,7 +131,7 @@ class BatchOptions:
     end_us: int | None
     table: Table
     group: bool
-    max_partitions: int | None
+    tasks: TaskOptions
     columns: tuple[str, ...] | None
     digest: bool
     payload: PayloadOptions
@@ -178,7 +180,7 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
         listen=_listen(options, spools, consumer),
         max_rows=count(options, "maxRowsPerBatch"),
         max_bytes=size(options, "maxBytesPerBatch"),
-        max_partitions=count(options, "maxPartitions"),
+        tasks=task_options(options),
         columns=columns_of(options) if "columns" in options else None,
         digest=flag(options, DIGEST, default=False),
         payload=payload_options(options),
@@ -214,7 +216,7 @@ def batch_options(given: Mapping[str, str]) -> BatchOptions:
         end_us=end_us,
         table=_table(options),
         group=flag(options, "group", default=False),
-        max_partitions=count(options, "maxPartitions"),
+        tasks=task_options(options),
         columns=columns_of(options) if "columns" in options else None,
         digest=flag(options, DIGEST, default=False),
         payload=payload_options(options),
@@ -464,7 +466,7 @@ _STREAM_NAMES = (
     "group",
     "maxRowsPerBatch",
     "maxBytesPerBatch",
-    "maxPartitions",
+    *TASK_OPTIONS,
     "columns",
     *PAYLOAD_OPTIONS,
     "repeats",
@@ -486,7 +488,7 @@ _BATCH_NAMES = (
     "endingTimestamp",
     "table",
     "group",
-    "maxPartitions",
+    *TASK_OPTIONS,
     "columns",
     *PAYLOAD_OPTIONS,
     "repeats",

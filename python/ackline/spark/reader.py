@@ -1,12 +1,10 @@
 """The work of a task: reading slices of segments and handing on record batches.
 
-A task gets file names and byte ranges, so it lists nothing and asks nobody. Slices are packed into
-few tasks, because a Python task costs tens of milliseconds before its first row.
+A task gets file names and byte ranges, so it lists nothing and asks nobody.
 """
 
 from __future__ import annotations
 
-import os
 import platform
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -25,12 +23,9 @@ from ackline.spark.spools import gone_by_name
 from ackline.spool import MEMORY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from ackline.projection import Elements, Projection
-
-MIN_TASK_BYTES: Final = 8 << 20
-"""Bytes of segment below which a task is not worth its start."""
 
 BATCH_ROWS: Final = 1024
 """Events in a record batch: few enough to stay in the cache until they are sent and freed."""
@@ -85,28 +80,6 @@ class SpoolPartition(InputPartition):
     """The work of one task: pieces in the order of their positions."""
 
     pieces: tuple[Piece, ...]
-
-
-def default_partitions() -> int:
-    """Return how many tasks a batch is cut into by default: one per core."""
-    return len(os.sched_getaffinity(0))
-
-
-def packed(pieces: Iterable[Piece], max_partitions: int) -> list[SpoolPartition]:
-    """Pack pieces, in order, into at most `max_partitions` tasks of about equal size."""
-    waiting = list(pieces)
-    total = sum(piece.size for piece in waiting)
-    target = max(MIN_TASK_BYTES, -(-total // max_partitions))
-    tasks: list[list[Piece]] = []
-    done = 0
-    for piece in waiting:
-        # Each piece goes to the task that its middle lies in: this keeps the count below the limit.
-        wanted = min((done + piece.size // 2) // target, max_partitions - 1)
-        done += piece.size
-        if not tasks or wanted >= len(tasks):
-            tasks.append([])
-        tasks[-1].append(piece)
-    return [SpoolPartition(tuple(task)) for task in tasks]
 
 
 def read_batches(

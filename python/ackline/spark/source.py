@@ -65,15 +65,7 @@ from ackline.spark.payload import (
     payload_options,
     projection,
 )
-from ackline.spark.reader import (
-    MIN_TASK_BYTES,
-    Columns,
-    Piece,
-    SpoolPartition,
-    default_partitions,
-    packed,
-    read_batches,
-)
+from ackline.spark.reader import Columns, SpoolPartition, read_batches
 from ackline.spark.sink import (
     BatchSink,
     Sender,
@@ -85,6 +77,7 @@ from ackline.spark.sink import (
     writes,
 )
 from ackline.spark.spools import OpenSpools, Span, Spools, gone_by_name, open_spools
+from ackline.spark.tasks import planned
 from ackline.spark.transactions import BatchTransactions, StreamTransactions
 
 if TYPE_CHECKING:
@@ -110,6 +103,9 @@ class AcklineSource(DataSource):
         >>> spark.dataSource.register(AcklineSource)  # doctest: +SKIP
         >>> spark.read.format("ackline").option("spool", "/var/spool/x").load()  # doctest: +SKIP
     """
+
+    cores: int | None = None
+    """How many tasks the session runs at once, as `register` found; None if it was not called."""
 
     def __init__(self, options: dict[str, str]) -> None:
         check_version(pyspark.__version__)
@@ -178,13 +174,13 @@ class AcklineSource(DataSource):
     def reader(self, schema: StructType) -> BatchReader:
         """Return the reader of a batch query."""
         options = batch_options(self._with_remembered(schema))
-        return BatchReader(options, self._wanted(schema, options))
+        return BatchReader(options, self._wanted(schema, options), self.cores)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Return the reader of a stream, or one that refuses at its first call."""
         try:
             options = stream_options(self._with_remembered(schema))
-            return StreamReader(options, self._wanted(schema, options))
+            return StreamReader(options, self._wanted(schema, options), self.cores)
         except UsageError as error:
             return RefusedStream(str(error))
 
@@ -226,10 +222,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     Args:
         options: The options of the query.
         columns: The columns that the query's schema wants.
+        cores: How many tasks run at once; None for the cores of this process.
     """
 
-    def __init__(self, options: StreamOptions, columns: Columns) -> None:
+    def __init__(self, options: StreamOptions, columns: Columns, cores: int | None = None) -> None:
         self._options = options
+        self._cores = cores
         self._columns = columns
         losses = Losses(fail=options.fail_on_loss, consumer=options.consumer)
         self._tracker = Tracker(
@@ -289,7 +287,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         def cut(spools: Spools) -> list[SpoolPartition]:
             spans = ranges_between(spools, start, end, self._tracker.losses)
-            return planned(spools, spans, self._options.max_partitions)
+            return planned(spools, spans, self._options.tasks, self._cores)
 
         return self._planning(cut)
 
@@ -398,10 +396,12 @@ class BatchReader(DataSourceReader):
     Args:
         options: The options of the query.
         columns: The columns that the query's schema wants.
+        cores: How many tasks run at once; None for the cores of this process.
     """
 
-    def __init__(self, options: BatchOptions, columns: Columns) -> None:
+    def __init__(self, options: BatchOptions, columns: Columns, cores: int | None = None) -> None:
         self._options = options
+        self._cores = cores
         self._columns = columns
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -414,7 +414,7 @@ class BatchReader(DataSourceReader):
         with gone_by_name(() if options.table == "quarantine" else options.spools):
             spans = {uuid: _batch_span(options, uuid, view) for uuid, view in spools}
             filled = {uuid: span for uuid, span in spans.items() if span.rows > 0}
-            return planned(spools, filled, options.max_partitions)
+            return planned(spools, filled, options.tasks, self._cores)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one task's events; without work Spark still makes one task, with no events."""
@@ -481,20 +481,6 @@ def wanted_columns(schema: StructType, options: StreamOptions | BatchOptions) ->
             )
             raise UsageError(message)
     return Columns(names)
-
-
-def planned(
-    spools: Spools, spans: Mapping[str, Span], max_partitions: int | None
-) -> list[SpoolPartition]:
-    """Cut the positions of a batch into packed tasks."""
-    most = max_partitions or default_partitions()
-    pieces: list[Piece] = []
-    for uuid, span in spans.items():
-        for part in span.parts:
-            with spools.losses_by_name(uuid, part.start):
-                found = spools.at(uuid).slices(part.start, part.end, most, MIN_TASK_BYTES)
-            pieces += [Piece(**piece) for piece in found]
-    return packed(pieces, most)
 
 
 def _events(
