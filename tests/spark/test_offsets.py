@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ackline.spark.offsets import Offset
-    from ackline.spark.options import StartingPosition
+    from ackline.spark.places import StartingPosition
 
 ALL = Limit()
 

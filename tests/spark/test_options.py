@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import combinations
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,9 +13,13 @@ from ackline.exceptions import UsageError
 from ackline.spark import check_master, check_version
 from ackline.spark.given import own_options
 from ackline.spark.options import batch_options, check_options, stream_options
+from ackline.spark.places import At
 from ackline.spark.sink import check_sink_options
 from ackline.spark.source import AcklineSource
 from ackline.spark.tasks import TaskOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def test_defaults_of_a_stream() -> None:
@@ -89,7 +95,6 @@ def test_a_refusal_names_the_option(option: str, value: str, text: str) -> None:
         ("maxRows", "maxRowsPerBatch"),
         ("maxrowperbatch", "maxRowsPerBatch"),
         ("startingPositions", "startingPosition"),
-        ("startingOffsets", "startingPosition"),
         ("failOnDataLos", "failOnDataLoss"),
         ("spol", "spool"),
         ("consumers", "consumer"),
@@ -100,6 +105,43 @@ def test_a_misspelt_option_is_answered_with_the_one_that_is_like_it(given: str, 
     text = rf"^readStream.format\('ackline'\) has no option '{given}' \(did you mean {meant}\?\), "
     with pytest.raises(UsageError, match=text):
         stream_options({"spool": "/s", given: "1"})
+
+
+@pytest.mark.parametrize(
+    ("read", "option", "value", "text"),
+    [
+        (stream_options, "startingOffsets", "newest", "committed, earliest, latest or a JSON obj"),
+        (stream_options, "startingOffsets", "{}", "JSON object of spools such as"),
+        (stream_options, "startingOffsets", "[1]", "JSON object of spools such as"),
+        (stream_options, "startingOffsets", '{"/s":-3}', "startingOffsets of /s must be a pos"),
+        (stream_options, "startingOffsets", '{"/s":true}', "startingOffsets of /s must be a pos"),
+        (stream_options, "startingOffsets", '{"t":{"0":5}}', r"of t must be .*, not \{\"0\": 5\}"),
+        (batch_options, "startingOffsets", "committed", "must be earliest, latest or a JSON"),
+        (batch_options, "endingOffsets", "earliest", "endingOffsets must be latest or a JSON"),
+        (batch_options, "endingOffsets", '{"/s":-2}', "endingOffsets of /s must be a position"),
+        (batch_options, "endingOffsetsByTimestamp", "latest", "must be a JSON object of spools"),
+        (batch_options, "startingOffsetsByTimestamp", '{"/s":"noon"}', "of /s must be a time"),
+        (batch_options, "startingOffsetsByTimestamp", '{"/s":-1}', "or milliseconds since 1970"),
+    ],
+)
+def test_places_are_checked(
+    read: Callable[[dict[str, str]], object], option: str, value: str, text: str
+) -> None:
+    with pytest.raises(UsageError, match=text):
+        read({"spool": "/s", option: value})
+
+
+def test_one_option_says_where_a_query_begins() -> None:
+    starts = {
+        "startingPosition": "latest",
+        "startingTimestamp": "2026-11-21T16:00:00Z",
+        "startingOffsets": '{"/s":5}',
+        "startingOffsetsByTimestamp": '{"/s":5}',
+    }
+    for one, other in combinations(starts, 2):
+        given = {"spool": "/s", one: starts[one], other: starts[other]}
+        with pytest.raises(UsageError, match=f"{one} and {other} contradict each other"):
+            stream_options(given)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +194,7 @@ def test_a_path_is_the_spool_of_a_reader_and_the_url_of_a_writer() -> None:
 
 def test_a_batch_takes_positions_and_refuses_options_of_a_stream() -> None:
     options = batch_options({"spool": "/a", "start": "5", "end": "latest"})
-    assert (options.start, options.end) == (5, None)
+    assert (options.start.otherwise, options.end.otherwise) == (At(5), "latest")
     with pytest.raises(UsageError, match="no option 'consumer'"):
         batch_options({"spool": "/a", "consumer": "c"})
     with pytest.raises(UsageError, match="positions of one spool"):

@@ -43,8 +43,8 @@ def test_times_and_positions_contradict_each_other() -> None:
     time = "2026-11-21T16:00:00Z"
     assert stream_options({"spool": "/a", "startingTimestamp": time}).start == 1_795_276_800_000_000
     for options, text in (
-        ({"startingTimestamp": time, "start": "5"}, "startingTimestamp and start contradict"),
-        ({"endingTimestamp": time, "end": "5"}, "endingTimestamp and end contradict"),
+        ({"startingTimestamp": time, "start": "5"}, "start and startingTimestamp contradict"),
+        ({"endingTimestamp": time, "end": "5"}, "end and endingTimestamp contradict"),
         (
             {"startingTimestamp": time, "endingTimestamp": "2026-11-21T15:59:59Z"},
             "endingTimestamp lies before",
@@ -52,5 +52,5 @@ def test_times_and_positions_contradict_each_other() -> None:
     ):
         with pytest.raises(UsageError, match=text):
             batch_options({"spool": "/a"} | options)
-    with pytest.raises(UsageError, match="startingTimestamp and startingPosition contradict"):
+    with pytest.raises(UsageError, match="startingPosition and startingTimestamp contradict"):
         stream_options({"spool": "/a", "startingTimestamp": time, "startingPosition": "latest"})

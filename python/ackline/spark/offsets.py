@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ackline.exceptions import SpoolError
 from ackline.spark.leases import Leases
 from ackline.spark.losses import Loss, Losses
+from ackline.spark.places import At, Places
 from ackline.spark.plans import Plans, plans_file
 from ackline.spark.spools import Span
 from ackline.spark.times import text_of
@@ -33,7 +34,7 @@ from ackline.spark.times import text_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ackline.spark.options import StartingPosition
+    from ackline.spark.places import Place, StartingPosition
     from ackline.spark.spools import Spools, SpoolView
 
 FORMAT: Final = 1
@@ -79,13 +80,14 @@ class Tracker:
 
     def __init__(
         self,
-        start: StartingPosition,
+        start: StartingPosition | Places,
         consumer: str | None,
         losses: Losses | None = None,
         *,
         start_given: bool = True,
     ) -> None:
-        self._start: StartingPosition = start
+        named = start if isinstance(start, Places) else Places("startingPosition", start)
+        self._start = named
         self._start_given = start_given
         self._consumer = consumer
         self.losses = Losses() if losses is None else losses
@@ -98,8 +100,7 @@ class Tracker:
 
     def initial(self) -> Offset:
         """Return the constant from which a query without a checkpoint starts."""
-        start = f"timestamp:{text_of(self._start)}" if isinstance(self._start, int) else self._start
-        return {"start": start, "v": FORMAT}
+        return {"start": self._start.text(), "v": FORMAT}
 
     def hold(self, spools: Spools) -> None:
         """Take the consumer, if this process does not hold it yet, and note that its reader lives.
@@ -146,6 +147,7 @@ class Tracker:
         self.hold(spools)
         if given is None:
             self._check_checkpoint(spools)
+            self._start.check(spools)
         self._open_plans(spools, known)
         self._mark(spools, known)
         planned = self._planned(spools, start, available) if known else None
@@ -264,15 +266,15 @@ class Tracker:
 
     def _resolve(self, spools: Spools, uuid: str, view: SpoolView, *, afresh: bool) -> int:
         if uuid not in self._resolved:
-            self._resolved[uuid] = view.first_kept() if afresh else self._first(uuid, view)
+            place = self._start.of(uuid, spools.path(uuid))
+            first = view.first_kept() if afresh else self._first(uuid, view, place)
+            self._resolved[uuid] = first
         return spools.kept(uuid, self._resolved[uuid], self.losses)
 
-    def _first(self, uuid: str, view: SpoolView) -> int:
-        if isinstance(self._start, int):
-            return found_at(uuid, view, self._start)
-        if self._start == "latest":
-            return view.durable()
-        mark = self._leases.committed(uuid) if self._start == "committed" else None
+    def _first(self, uuid: str, view: SpoolView, place: Place) -> int:
+        if place != "committed":
+            return position_of(place, uuid, view, self._start.option)
+        mark = self._leases.committed(uuid)
         if mark is None:
             return view.first_kept()
         if mark > view.first_kept():
@@ -417,6 +419,26 @@ def _check_joined(start: Offset, end: Offset, spans: Mapping[str, Span]) -> None
                 "passed over a loss: then set failOnDataLoss=false once more)"
             )
             raise SpoolError(message, code="spool.offset_mismatch")
+
+
+def position_of(place: Place, uuid: str, view: SpoolView, option: str) -> int:
+    """Return the position of a place; the first that is kept, unless the place says another.
+
+    Raises:
+        SpoolError: `spool.range`: the position is above the spool's end.
+    """
+    if isinstance(place, At):
+        durable = view.durable()
+        if place.position > durable:
+            message = (
+                f"spool.range: the option {option} names position {place.position} of spool "
+                f"{uuid}, which ends at {durable}"
+            )
+            raise SpoolError(message, code="spool.range")
+        return place.position
+    if isinstance(place, int):
+        return found_at(uuid, view, place)
+    return view.durable() if place == "latest" else view.first_kept()
 
 
 def found_at(uuid: str, view: SpoolView, at_us: int) -> int:

@@ -12,6 +12,7 @@ from ackline.exceptions import UsageError
 from ackline.receiver import OPTION_NAMES, unknown_option
 from ackline.spark.payload import OPTIONS as PAYLOAD_OPTIONS
 from ackline.spark.payload import PayloadOptions, payload_options
+from ackline.spark.places import At, Place, Places, StartingPosition, one_of, places
 from ackline.spark.tasks import OPTIONS as TASK_OPTIONS
 from ackline.spark.tasks import TaskOptions, task_options
 from ackline.spark.times import microseconds
@@ -40,9 +41,6 @@ COLUMNS: Final = (
 
 DIGEST: Final = "digest"
 """The column that is built only on request: 16 bytes of sender and event."""
-
-StartingPosition = Literal["committed", "earliest", "latest"] | int
-"""The start in spools that no checkpoint knows; a number is microseconds since 1970."""
 
 Table = Literal["events", "quarantine"]
 """The table that is read of a spool: its events, or the unreadable input set aside."""
@@ -88,7 +86,7 @@ class StreamOptions:
 
     spools: tuple[str, ...]
     consumer: str | None
-    start: StartingPosition
+    start: StartingPosition | Places
     start_given: bool
     fail_on_loss: bool
     table: Table
@@ -110,10 +108,8 @@ class BatchOptions:
 
     Attributes:
         spools: Directories, at least one.
-        start: First position that is read; None for the first that is kept.
-        end: First position that is not read; None for the end when the query is planned.
-        start_us: First time of receipt that is read, in microseconds since 1970; None for all.
-        end_us: First time of receipt that is no longer read; None for all.
+        start: The first position, or the first time of receipt, that is read of each spool.
+        end: The first that is no longer read; `latest` is the end when the query is planned.
         table: The table that is read of each spool.
         group: Whether the spools' files may be open to their group.
         tasks: The number of tasks.
@@ -125,10 +121,8 @@ class BatchOptions:
     """
 
     spools: tuple[str, ...]
-    start: int | None
-    end: int | None
-    start_us: int | None
-    end_us: int | None
+    start: Places
+    end: Places
     table: Table
     group: bool
     tasks: TaskOptions
@@ -173,7 +167,7 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
         spools=spools,
         consumer=consumer,
         start=_start(options),
-        start_given=not options.keys().isdisjoint({"startingposition", "startingtimestamp"}),
+        start_given=one_of(options, _STREAM_STARTS) is not None,
         fail_on_loss=flag(options, "failOnDataLoss", default=True),
         table=_table(options),
         group=flag(options, "group", default=False),
@@ -197,23 +191,17 @@ def batch_options(given: Mapping[str, str]) -> BatchOptions:
     """
     options = _known(given, _BATCH_NAMES, "read")
     spools = _spools(options)
-    start = _position(options, "start", "earliest")
-    end = _position(options, "end", "latest")
-    if len(spools) > 1 and (start is not None or end is not None):
-        message = "start and end are positions of one spool, and spool names several"
-        raise UsageError(message)
-    start_us, end_us = _time(options, "startingTimestamp"), _time(options, "endingTimestamp")
-    for time, name, position in ((start_us, "starting", "start"), (end_us, "ending", "end")):
-        if time is not None and position in options:
-            raise UsageError(f"{name}Timestamp and {position} contradict each other: give one")
-    if start_us is not None and end_us is not None and end_us < start_us:
+    start, end = _begin(options), _end(options)
+    for place in (start, end):
+        if len(spools) > 1 and isinstance(place.otherwise, At):
+            raise UsageError("start and end are positions of one spool, and spool names several")
+    times = start.otherwise, end.otherwise
+    if isinstance(times[0], int) and isinstance(times[1], int) and times[1] < times[0]:
         raise UsageError("endingTimestamp lies before startingTimestamp")
     return BatchOptions(
         spools=spools,
         start=start,
         end=end,
-        start_us=start_us,
-        end_us=end_us,
         table=_table(options),
         group=flag(options, "group", default=False),
         tasks=task_options(options),
@@ -319,14 +307,12 @@ def _consumer(options: Mapping[str, str]) -> str | None:
     return name
 
 
-def _start(options: Mapping[str, str]) -> StartingPosition:
-    at = _time(options, "startingTimestamp")
-    if at is not None:
-        if "startingposition" in options:
-            raise UsageError(
-                "startingTimestamp and startingPosition contradict each other: give one"
-            )
-        return at
+def _start(options: Mapping[str, str]) -> StartingPosition | Places:
+    name = one_of(options, _STREAM_STARTS)
+    if name == "startingTimestamp":
+        return microseconds(name, options["startingtimestamp"])
+    if name is not None and name != "startingPosition":
+        return places(options, name, ("committed", "earliest", "latest"))
     start = options.get("startingposition", "committed").lower()
     if start not in ("committed", "earliest", "latest"):
         message = (
@@ -337,9 +323,28 @@ def _start(options: Mapping[str, str]) -> StartingPosition:
     return cast("StartingPosition", start)
 
 
-def _time(options: Mapping[str, str], name: str) -> int | None:
-    text = options.get(name.lower())
-    return None if text is None else microseconds(name, text)
+def _begin(options: Mapping[str, str]) -> Places:
+    return _bound(options, _BATCH_STARTS, ("earliest", "latest"))
+
+
+def _end(options: Mapping[str, str]) -> Places:
+    return _bound(options, _BATCH_ENDS, ("latest",))
+
+
+def _bound(options: Mapping[str, str], names: tuple[str, ...], words: tuple[Place, ...]) -> Places:
+    name = one_of(options, names)
+    if name is None:
+        return Places(names[0], words[0])
+    text = options[name.lower()]
+    if name.endswith("Timestamp") and "Offsets" not in name:
+        return Places(name, microseconds(name, text))
+    if "Offsets" in name:
+        return places(options, name, words)
+    if text.lower() == words[0]:
+        return Places(name, words[0])
+    if not text.isdecimal():
+        raise UsageError(f"{name} must be a position or {words[0]}, not {text!r}")
+    return Places(name, At(int(text)))
 
 
 def _table(options: Mapping[str, str]) -> Table:
@@ -445,23 +450,21 @@ def _receiver_value(name: str, text: str) -> int | str:
     return int(text) if name.endswith("_ms") and text.isdecimal() else text
 
 
-def _position(options: Mapping[str, str], name: str, word: str) -> int | None:
-    text = options.get(name, word)
-    if text.lower() == word:
-        return None
-    if not text.isdecimal():
-        message = f"{name} must be a position or {word}, not {text!r}"
-        raise UsageError(message)
-    return int(text)
-
-
 # The options that filter at a broker: SQL's form, and the protocol's own.
 _FILTERS = ("where", "micromsg.filter")
+# Of each of these one can be given.
+_STREAM_STARTS = (
+    "startingPosition",
+    "startingTimestamp",
+    "startingOffsets",
+    "startingOffsetsByTimestamp",
+)
+_BATCH_STARTS = ("start", *_STREAM_STARTS[1:])
+_BATCH_ENDS = ("end", "endingTimestamp", "endingOffsets", "endingOffsetsByTimestamp")
 _STREAM_NAMES = (
     "spool",
     "consumer",
-    "startingPosition",
-    "startingTimestamp",
+    *_STREAM_STARTS,
     "table",
     "group",
     "maxRowsPerBatch",
@@ -482,10 +485,8 @@ _STREAM_NAMES = (
 )
 _BATCH_NAMES = (
     "spool",
-    "start",
-    "end",
-    "startingTimestamp",
-    "endingTimestamp",
+    *_BATCH_STARTS,
+    *_BATCH_ENDS,
     "table",
     "group",
     *TASK_OPTIONS,

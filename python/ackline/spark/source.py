@@ -65,6 +65,7 @@ from ackline.spark.payload import (
     payload_options,
     projection,
 )
+from ackline.spark.places import At
 from ackline.spark.reader import Columns, SpoolPartition, read_batches
 from ackline.spark.sink import (
     BatchSink,
@@ -411,8 +412,12 @@ class BatchReader(DataSourceReader):
         with gone_by_name(()):
             spools = open_spools(options.spools, options.table, group=options.group)
         spools.require()
+        options.start.check(spools)
+        options.end.check(spools)
         with gone_by_name(() if options.table == "quarantine" else options.spools):
-            spans = {uuid: _batch_span(options, uuid, view) for uuid, view in spools}
+            spans = {
+                uuid: _batch_span(options, uuid, spools.path(uuid), view) for uuid, view in spools
+            }
             filled = {uuid: span for uuid, span in spans.items() if span.rows > 0}
             return planned(spools, filled, options.tasks, self._cores)
 
@@ -494,20 +499,24 @@ def _events(
     )
 
 
-def _batch_span(options: BatchOptions, uuid: str, view: SpoolView) -> Span:
+def _batch_span(options: BatchOptions, uuid: str, path: str, view: SpoolView) -> Span:
     first, durable = view.first_kept(), view.durable()
-    start = first if options.start is None else options.start
-    end = durable if options.end is None else options.end
+    places = options.start.of(uuid, path), options.end.of(uuid, path)
+    start, end = (position.position if isinstance(position, At) else None for position in places)
+    start = first if start is None else start
+    end = durable if end is None else end
     if not first <= start <= end <= durable:
         message = (
             f"positions {start} to {end} are not all in spool {uuid}, which holds {first} to "
             f"{durable}: choose start and end in between"
         )
         raise SpoolError(message, code="spool.gap" if start < first else "spool.range")
-    if options.start_us is not None:
-        start = max(start, found_at(uuid, view, options.start_us))
-    if options.end_us is not None:
-        end = min(end, view.find(options.end_us))
+    if isinstance(places[0], int):
+        start = max(start, found_at(uuid, view, places[0]))
+    elif places[0] == "latest":
+        start = end
+    if isinstance(places[1], int):
+        end = min(end, view.find(places[1]))
     return Span(start, end)
 
 
