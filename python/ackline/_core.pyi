@@ -603,6 +603,7 @@ class Projection:
         rescued: str | None,
         corrupt_record: str,
         case_sensitive: bool,
+        event_columns: list[tuple[str, str]] | None = None,
     ) -> Projection: ...
     @staticmethod
     def of_elements(
@@ -708,6 +709,8 @@ class Spool:
         """Moves the mark of a consumer without a reader: from, to, skipped, repeated."""
     def lag(self, position: int) -> tuple[int, int, int | None]:
         """Events above a position: count, bytes, receipt of the oldest (µs since 1970)."""
+    def waiting_since(self, position: int) -> int | None:
+        """When the first event from a position on was received (µs since 1970)."""
     def find(self, at_us: int) -> int:
         """The first position received at a time (µs since 1970) or later."""
     def bytes(self) -> int:

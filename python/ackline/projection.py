@@ -7,6 +7,8 @@ from ackline import _core
 from ackline.exceptions import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pyarrow as pa
 
 __all__ = ["Elements", "Mode", "Projection"]
@@ -31,6 +33,9 @@ class Projection:
         corrupt_record: The column, if the schema has it, that takes the text of an event that is
             no JSON object.
         case_sensitive: Whether members must match the columns in case.
+        event_columns: The columns of the schema that are those of every event: each name with the
+            name that it has in an event, such as ``{"channel": "stream"}``. All other columns are
+            filled from members, whatever their names. None is all names of an event's columns.
 
     Example:
         >>> import pyarrow as pa
@@ -43,6 +48,7 @@ class Projection:
     rescued: str | None = "_rescued"
     corrupt_record: str = "_corrupt_record"
     case_sensitive: bool = False
+    event_columns: "Mapping[str, str] | None" = None
 
     def native(self) -> _core.Projection:
         """Returns the native projection for a stream of events.
@@ -60,6 +66,7 @@ class Projection:
             rescued=self.rescued,
             corrupt_record=self.corrupt_record,
             case_sensitive=self.case_sensitive,
+            event_columns=None if self.event_columns is None else [*self.event_columns.items()],
         )
 
 

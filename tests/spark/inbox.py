@@ -51,7 +51,8 @@ class Inbox(Accepting):
             answer = self._look(messages)
             if answer is False:
                 connection.abort()
-            elif answer:
+                return
+            if answer:
                 messages[-1].ack()
                 self.acknowledged += messages
 

@@ -79,10 +79,11 @@ def test_members_become_columns_of_their_types(spark: SparkSession, spool: Path)
 
 
 def test_names_of_every_events_columns_keep_their_meaning(spark: SparkSession, spool: Path) -> None:
-    found = rows(
-        read(spark, spool, "message STRING, position BIGINT, stream STRING, payload BINARY")
-    )
+    schema = "message STRING, position BIGINT, stream STRING, payload BINARY"
+    found = rows(read(spark, spool, schema, eventColumns="position, stream, payload"))
     assert found[3] == {"message": "d", "position": 3, "stream": None, "payload": EVENTS[3]}
+    found = rows(read(spark, spool, "message STRING, position BIGINT, payload BINARY"))
+    assert found[3] == {"message": "d", "position": 3, "payload": EVENTS[3]}
 
 
 def test_dropmalformed_leaves_rows_out_and_positions_alone(

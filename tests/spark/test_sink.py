@@ -283,7 +283,7 @@ def test_a_wrong_sink_is_refused_before_any_task_by_its_last_line(
     for frame, options, text in (
         (rows, {"url": "lumberjack://h:1", "bogus": "1"}, "has no option 'bogus', only url, ca"),
         (rows, {"url": "kafka://h:9092"}, 'there is no protocol "kafka"'),
-        (rows, {}, "(a writer needs the option url)"),
+        (rows, {}, "the option url is missing: the receivers, such as lumberjack:"),
         (
             rows.selectExpr("parse_json('1') v"),
             {"url": "lumberjack://h:1"},

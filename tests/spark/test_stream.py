@@ -389,7 +389,14 @@ def test_progress_reports_the_latest_offset(
     sources = [source for progress in running.recentProgress for source in progress["sources"]]
     latest = sources[0]["latestOffset"]
     offset = json.loads(latest) if isinstance(latest, str) else latest
-    assert list(offset["spools"].values()) == [{"from": 0, "to": 50}]
+    (held,) = offset["spools"].values()
+    assert held == {
+        "from": 0,
+        "to": 50,
+        "path": str(receiver.spool),
+        "rows_behind": 0,
+        "seconds_behind": 0,
+    }
 
 
 def test_async_progress_tracking_is_refused(

@@ -10,9 +10,9 @@ use ackline_json::{
 use ackline_spool::{COLUMNS, DIGEST, Loss, Reader, SpoolError};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_ipc::convert::try_schema_from_ipc_buffer;
-use arrow_schema::{Schema, SchemaRef};
+use arrow_schema::{Field, Schema, SchemaRef};
 use pyo3::prelude::*;
 
 use crate::element::Element;
@@ -32,6 +32,50 @@ const LINES_BYTES: usize = 1 << 20;
 pub(crate) struct Projection {
     schema: SchemaRef,
     filling: Filling,
+    own: Own,
+}
+
+/// The columns of a schema that are those of every event: their names there, and in an event.
+#[derive(Clone)]
+struct Own(Vec<(String, String)>);
+
+impl Own {
+    /// All of them, by their own names.
+    fn all() -> Self {
+        let all = COLUMNS.iter().chain([&DIGEST]);
+        Self(all.map(|name| (String::from(*name), String::from(*name))).collect())
+    }
+
+    fn of(&self, name: &str) -> Option<&str> {
+        let mut pairs = self.0.iter();
+        let found = pairs.find(|(named, _)| named == name);
+        found.map(|(_, own)| own.as_str())
+    }
+
+    /// The name in the schema of the whole payload.
+    fn whole(&self) -> Option<String> {
+        let mut pairs = self.0.iter();
+        let found = pairs.find(|(_, own)| own == "payload");
+        found.map(|(name, _)| name.clone())
+    }
+
+    /// These columns of a batch of events, by their names in the schema.
+    fn chosen(&self, schema: &Schema, batch: &RecordBatch) -> Result<RecordBatch, ProjectError> {
+        let (mut fields, mut columns) = (Vec::new(), Vec::new());
+        for (name, own) in &self.0 {
+            // A payload that becomes a VARIANT is not copied.
+            if schema.column_with_name(name).is_some()
+                && let Some(column) = batch.column_by_name(own)
+            {
+                fields.push(Field::new(name, column.data_type().clone(), true));
+                columns.push(Arc::clone(column));
+            }
+        }
+        let rows = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        let schema = Arc::new(Schema::new(fields));
+        RecordBatch::try_new_with_options(schema, columns, &rows)
+            .map_err(|error| ProjectError::Batch(error.to_string()))
+    }
 }
 
 /// The content of payloads.
@@ -47,24 +91,27 @@ enum Filling {
 impl Projection {
     /// `schema` is a message of Arrow's IPC format, as `pyarrow.Schema.serialize` writes it.
     #[new]
-    #[pyo3(signature = (schema, *, mode, rescued, corrupt_record, case_sensitive))]
+    #[pyo3(signature = (schema, *, mode, rescued, corrupt_record, case_sensitive, event_columns = None))]
     fn new(
         schema: &[u8],
         mode: &str,
         rescued: Option<String>,
         corrupt_record: String,
         case_sensitive: bool,
+        event_columns: Option<Vec<(String, String)>>,
     ) -> PyResult<Self> {
+        let own = event_columns.map_or_else(Own::all, Own);
         let options = Options {
             mode: self::mode(mode).map_err(|text| refused(&text))?,
             rescued,
             corrupt: corrupt_record,
-            whole: Some("payload".to_owned()),
+            whole: own.whole(),
             case_sensitive,
         };
         let made = Self {
-            schema: beside(&read_schema(schema).map_err(|text| refused(&text))?)?,
+            schema: beside(&read_schema(schema).map_err(|text| refused(&text))?, &own)?,
             filling: Filling::Json(options),
+            own,
         };
         made.filler()?;
         Ok(made)
@@ -91,6 +138,7 @@ impl Projection {
         Ok(Self {
             schema: elements.plan().schema(),
             filling: Filling::Elements(Arc::new(elements)),
+            own: Own::all(),
         })
     }
 
@@ -108,7 +156,11 @@ impl Projection {
     /// The columns of an event that are read for it.
     #[getter]
     fn columns(&self) -> Vec<String> {
-        let named = |name: &str| self.schema.column_with_name(name).is_some();
+        let of_schema = self.schema.fields().iter();
+        let owned: Vec<&str> = of_schema
+            .filter_map(|field| self.own.of(field.name()))
+            .collect();
+        let named = |name: &str| owned.contains(&name);
         let all = COLUMNS.iter().chain([&DIGEST]);
         let wanted = all.filter(|name| NEEDED.contains(name) || named(name));
         wanted.map(|name| (*name).to_owned()).collect()
@@ -123,6 +175,7 @@ impl Projection {
         Self {
             schema,
             filling: self.filling.clone(),
+            own: self.own.clone(),
         }
     }
 }
@@ -147,10 +200,10 @@ impl Projection {
             Filling::Json(options) => options,
             Filling::Elements(elements) => return Ok(Filler::Elements(Arc::clone(elements))),
         };
-        let all: Vec<&str> = COLUMNS.iter().copied().chain([DIGEST]).collect();
-        let projector = Projector::new(SchemaRef::clone(&self.schema), &all, options);
+        let own: Vec<&str> = self.own.0.iter().map(|(name, _)| name.as_str()).collect();
+        let projector = Projector::new(SchemaRef::clone(&self.schema), &own, options);
         let projector = projector.map_err(|error| refused(&error.to_string()))?;
-        Ok(Filler::Json(Box::new(projector)))
+        Ok(Filler::Json(Box::new((projector, self.own.clone()))))
     }
 }
 
@@ -159,21 +212,24 @@ fn read_schema(schema: &[u8]) -> Result<Schema, String> {
 }
 
 /// The schema, with columns that every event has as the spool yields them.
-fn beside(schema: &Schema) -> PyResult<SchemaRef> {
+fn beside(schema: &Schema, own: &Own) -> PyResult<SchemaRef> {
     let fields = schema.fields().iter().map(|field| {
-        let Some(own) = ackline_spool::column(field.name()) else {
+        let Some(of_event) = own.of(field.name()) else {
             return Ok(Arc::clone(field));
         };
+        let own = ackline_spool::column(of_event)
+            .ok_or_else(|| refused(&format!("an event has no column {of_event:?}")))?;
         if own.data_type().equals_datatype(field.data_type()) && field.is_nullable() {
-            return Ok(Arc::new(own));
+            return Ok(Arc::new(own.with_name(field.name())));
         }
-        if field.name() == "payload" && is_variant(field.data_type()) && field.is_nullable() {
+        if of_event == "payload" && is_variant(field.data_type()) && field.is_nullable() {
             return Ok(Arc::clone(field));
         }
         let (name, own) = (field.name(), own.data_type());
         let message = format!(
             "column {name} is one that every event has, a nullable {own}: give it that type, or \
-             take it out and find a member of this name in the column of the rescued"
+             take it out and find a member of this name in the column of the rescued, or let the \
+             option for the columns of events name others"
         );
         Err(refused(&message))
     });
@@ -220,21 +276,21 @@ struct Projected {
 
 /// Fills the columns of a projection.
 enum Filler {
-    Json(Box<Projector>),
+    Json(Box<(Projector, Own)>),
     Elements(Arc<Elements>),
 }
 
 impl Filler {
     fn schema(&self) -> SchemaRef {
         match self {
-            Self::Json(projector) => projector.schema(),
+            Self::Json(json) => json.0.schema(),
             Self::Elements(elements) => elements.plan().schema(),
         }
     }
 
     fn project(&mut self, batch: &RecordBatch) -> Result<RecordBatch, Failure> {
         match self {
-            Self::Json(projector) => projected(projector, batch),
+            Self::Json(json) => projected(&mut json.0, &json.1, batch),
             Self::Elements(elements) => Ok(elements.project(batch)?),
         }
     }
@@ -382,7 +438,11 @@ fn rows_of_lines(batch: &RecordBatch) -> usize {
     rows
 }
 
-fn projected(projector: &mut Projector, batch: &RecordBatch) -> Result<RecordBatch, Failure> {
+fn projected(
+    projector: &mut Projector,
+    own: &Own,
+    batch: &RecordBatch,
+) -> Result<RecordBatch, Failure> {
     let positions = column(batch, "position")?
         .as_primitive::<Int64Type>()
         .values();
@@ -404,7 +464,7 @@ fn projected(projector: &mut Projector, batch: &RecordBatch) -> Result<RecordBat
             projector.push(position, payloads.value(row))?;
         }
     }
-    Ok(projector.finish(batch)?)
+    Ok(projector.finish(&own.chosen(&projector.schema(), batch)?)?)
 }
 
 fn column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a ArrayRef, ProjectError> {

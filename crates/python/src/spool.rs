@@ -268,6 +268,17 @@ impl Spool {
             .map_err(|error| raised(&error))
     }
 
+    /// When the first event from a position on was received, in microseconds since 1970.
+    fn waiting_since(
+        &self,
+        py: Python<'_>,
+        position: &Bound<'_, PyAny>,
+    ) -> PyResult<Option<i64>> {
+        let (spool, position) = (self.spool.get()?, self::position("position", position)?);
+        py.detach(|| spool.waiting_since(position))
+            .map_err(|error| raised(&error))
+    }
+
     /// The bytes of segments and indexes.
     fn bytes(&self, py: Python<'_>) -> PyResult<u64> {
         let spool = self.spool.get()?;

@@ -56,6 +56,31 @@ impl Spool {
         again(|| self.lag_once(position))
     }
 
+    /// When the first event from a position on was received, in microseconds since 1970; `None` if
+    /// there is none. Unlike [`lag`](Self::lag), this does not look at the rest of the backlog.
+    ///
+    /// # Errors
+    /// Those of [`lag`](Self::lag).
+    pub fn waiting_since(&self, position: u64) -> Result<Option<i64>, SpoolError> {
+        again(|| {
+            let durable = self.durable()?;
+            if position > durable {
+                return Err(SpoolError::BehindCheckpoint { position, durable });
+            }
+            let mut walk = self.walk(position..durable)?;
+            while let Some(step) = walk.next()? {
+                let Step::Group(segment, entry, span) = step else {
+                    continue;
+                };
+                let since = self.received(&segment, &entry, span.start)?;
+                if since.is_some() {
+                    return Ok(since);
+                }
+            }
+            Ok(None)
+        })
+    }
+
     /// The bytes of segments and indexes.
     ///
     /// # Errors
@@ -162,13 +187,24 @@ impl Spool {
             };
             lag.events += span.end - span.start;
             lag.bytes += u64::from(entry.length);
-            if lag.oldest_us.is_none()
-                && let Some(times) = self.times_if_sound(&segment, &entry)?
-            {
-                let after = times.partition_point(|(block, _)| *block <= span.start);
-                lag.oldest_us = times.get(after.saturating_sub(1)).map(|(_, time)| *time);
+            if lag.oldest_us.is_none() {
+                lag.oldest_us = self.received(&segment, &entry, span.start)?;
             }
         }
+    }
+
+    /// When a position of a group was received; `None` if the group is damaged.
+    fn received(
+        &self,
+        segment: &Segment,
+        entry: &Entry,
+        position: u64,
+    ) -> Result<Option<i64>, SpoolError> {
+        let times = self.times_if_sound(segment, entry)?;
+        Ok(times.and_then(|times| {
+            let after = times.partition_point(|(block, _)| *block <= position);
+            times.get(after.saturating_sub(1)).map(|(_, time)| *time)
+        }))
     }
 
     /// When the first block of a segment was received; `None` if unknown.

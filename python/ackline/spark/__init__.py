@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ackline.spark.behind import SpoolLag, lag
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["TUNED_SETTINGS", "register", "tuned"]
+__all__ = ["TUNED_SETTINGS", "SpoolLag", "lag", "register", "tuned"]
 
 TUNED_SETTINGS = {
     # A Python task costs about 24 ms over a Unix socket and 49 ms over loopback TCP.
@@ -30,6 +32,10 @@ _MINIMUM = (4, 2)
 
 def register(spark: SparkSession, *, writes_only: bool = False) -> None:
     """Make `format("ackline")` known to a session, for reading and for writing.
+
+    Spark finds it without this call, too. The call tells it how many tasks the session runs at
+    once, checks the master, and listens to the session's queries (not those of Spark Connect): it
+    logs how far they are behind, and moves a consumer's marks when a query has ended.
 
     Args:
         spark: A session of Spark 4.2 or newer whose master is on this machine.
@@ -53,6 +59,11 @@ def register(spark: SparkSession, *, writes_only: bool = False) -> None:
         cores = cores_of(spark)
 
     spark.dataSource.register(Registered)
+    # A program of Spark Connect with a listener would not end before it stops its session.
+    if not writes_only and not is_of_connect(spark):
+        from ackline.spark.watch import watch
+
+        watch(spark)
 
 
 def tuned(builder: SparkSession.Builder) -> SparkSession.Builder:
@@ -110,6 +121,11 @@ def check_master(master: str | None) -> None:
             "use a local master, executors elsewhere cannot read it yet"
         )
         raise UsageError(message)
+
+
+def is_of_connect(spark: SparkSession) -> bool:
+    """Return whether a session is a client of Spark Connect."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
 def cores_of(spark: SparkSession) -> int | None:

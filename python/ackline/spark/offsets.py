@@ -34,6 +34,7 @@ from ackline.spark.times import text_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ackline.spark.patience import Patience
     from ackline.spark.places import Place, StartingPosition
     from ackline.spark.spools import Spools, SpoolView
 
@@ -97,6 +98,9 @@ class Tracker:
         self._marked: dict[str, int] = {}
         self._pinned: dict[str, int] | None = None
         self._rewound: set[str] = set()
+        self._last_batch: float | None = None
+        self.patient_for = 0.0
+        """Seconds that the events that are there may still wait for more."""
 
     def initial(self) -> Offset:
         """Return the constant from which a query without a checkpoint starts."""
@@ -124,9 +128,12 @@ class Tracker:
         """Return whether `pin` was called."""
         return self._pinned is not None
 
-    def latest(self, spools: Spools, start: Offset, limit: Limit) -> Offset:
+    def latest(
+        self, spools: Spools, start: Offset, limit: Limit, patience: Patience | None = None
+    ) -> Offset:
         """Return the end of the batch that begins at `start`; `start` itself if nothing is new.
 
+        With `patience` few events count as nothing; it has no say in the first batch of a query.
         A concrete `start` was committed by Spark, so the consumer's marks move to it.
 
         Raises:
@@ -136,14 +143,8 @@ class Tracker:
         """
         given = spans_of(start)
         known = {} if given is None else given
-        spools.require(known)
-        available: dict[str, Span] = {}
-        for uuid, span in known.items():
-            reached = spools.reached(uuid, span.end, known, self.losses)
-            if reached is not None:
-                again = self._restored(spools, uuid, span)
-                first = spools.kept(uuid, reached if again is None else again, self.losses)
-                available[uuid] = Span(first, max(first, spools.at(uuid).durable()))
+        self.patient_for = 0.0
+        available = self._available(spools, known)
         self.hold(spools)
         if given is None:
             self._check_checkpoint(spools)
@@ -157,15 +158,34 @@ class Tracker:
         afresh = given is not None and (not given or len(available) < len(given))
         for uuid, view in spools:
             if uuid not in known:
-                first = self._resolve(spools, uuid, view, afresh=afresh)
+                is_running = given is not None
+                first = self._resolve(spools, uuid, view, afresh=afresh, is_running=is_running)
                 available[uuid] = Span(first, max(first, view.durable()))
         end = self._limited(spools, available, limit)
         if given is not None and end == {u: Span(s.end, s.end) for u, s in given.items()}:
             return start
+        if patience is not None and given is not None and self._pinned is None:
+            backlog = sum(span.rows for span in available.values())
+            self.patient_for = patience.left(backlog, self._last_batch)
+            if self.patient_for > 0:
+                return start
+        self._last_batch = time.monotonic()
         following = concrete({u: _sealed(spools, u, span, known) for u, span in end.items()})
         if self._plans is not None and known:
             self._plans.note(start, following)
         return following
+
+    def _available(self, spools: Spools, known: Mapping[str, Span]) -> dict[str, Span]:
+        """Return what the spools of the checkpoint hold behind it."""
+        spools.require(known)
+        available: dict[str, Span] = {}
+        for uuid, span in known.items():
+            reached = spools.reached(uuid, span.end, known, self.losses)
+            if reached is not None:
+                again = self._restored(spools, uuid, span)
+                first = spools.kept(uuid, reached if again is None else again, self.losses)
+                available[uuid] = Span(first, max(first, spools.at(uuid).durable()))
+        return available
 
     def _restored(self, spools: Spools, uuid: str, span: Span) -> int | None:
         """Return where to continue in a copy from a backup; None if the spool is no such copy.
@@ -213,9 +233,13 @@ class Tracker:
                 raise SpoolError(message, code="spool.checkpoint_missing")
 
     def _open_plans(self, spools: Spools, known: Mapping[str, Span]) -> None:
-        path = spools.first_path()
-        if self._plans is None and known and self._consumer is not None and path is not None:
-            self._plans = Plans(plans_file(path, self._consumer))
+        if self._plans is not None or not known or self._consumer is None:
+            return
+        files = [plans_file(path, self._consumer) for path in spools.sorted_paths()]
+        # A spool that came later may be the first of the paths now.
+        kept = [file for file in files if file.exists()]
+        if files:
+            self._plans = Plans((kept or files)[0])
             self._plans.begin()
 
     def _planned(
@@ -264,9 +288,14 @@ class Tracker:
         pinned = self._pinned.get(uuid, span.start)
         return Span(span.start, max(span.start, min(span.end, pinned)))
 
-    def _resolve(self, spools: Spools, uuid: str, view: SpoolView, *, afresh: bool) -> int:
+    def _resolve(
+        self, spools: Spools, uuid: str, view: SpoolView, *, afresh: bool, is_running: bool
+    ) -> int:
         if uuid not in self._resolved:
             place = self._start.of(uuid, spools.path(uuid))
+            if is_running and spools.is_by_pattern(uuid):
+                # It has come since: all its events are new.
+                place = "committed"
             first = view.first_kept() if afresh else self._first(uuid, view, place)
             self._resolved[uuid] = first
         return spools.kept(uuid, self._resolved[uuid], self.losses)
@@ -288,6 +317,31 @@ class Tracker:
                 uuid,
             )
         return mark
+
+    def settle(
+        self, spools: Spools, ended: Mapping[str, Span], marked_at: Mapping[str, str]
+    ) -> None:
+        """Move the marks forward to the end of the last batch of a query that has ended.
+
+        Args:
+            spools: The spools of the query.
+            ended: Its last batch.
+            marked_at: When its marks were moved last. Those that somebody has moved since stay, and
+                so do those of a spool that does not hold the batch any more.
+
+        Raises:
+            SpoolError: `spool.consumer_busy`: another query moves them.
+        """
+        for uuid, view in spools:
+            times = [at for name, _, at in view.consumers() if name == self._consumer]
+            if uuid not in ended or times != [marked_at[uuid]]:
+                return
+        self.hold(spools)
+        for uuid, view in spools:
+            span, mark = ended[uuid], self._leases.committed(uuid)
+            is_same = spools.restored(uuid, span, span.start) is None
+            if is_same and mark is not None and mark < span.end <= view.durable():
+                self._leases.commit(uuid, span.end)
 
     def _mark(self, spools: Spools, committed: Mapping[str, Span]) -> None:
         for uuid, span in committed.items():

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 
 from ackline.exceptions import UsageError
 from ackline.receiver import OPTION_NAMES, unknown_option
+from ackline.spark.patience import OPTIONS as PATIENCE_OPTIONS
+from ackline.spark.patience import Patience, patience
 from ackline.spark.payload import OPTIONS as PAYLOAD_OPTIONS
 from ackline.spark.payload import PayloadOptions, payload_options
 from ackline.spark.places import At, Place, Places, StartingPosition, one_of, places
+from ackline.spark.spools import is_pattern
 from ackline.spark.tasks import OPTIONS as TASK_OPTIONS
 from ackline.spark.tasks import TaskOptions, task_options
 from ackline.spark.times import microseconds
@@ -76,6 +79,7 @@ class StreamOptions:
         listen: The receiver inside the query's process; None for none.
         max_rows: Events per batch, over all spools; None for no limit.
         max_bytes: Inflated bytes per batch, over all spools; None for no limit.
+        patience: The fewest events of a batch, and how long they wait; None for no wait.
         tasks: The number of tasks of a batch.
         columns: The columns that are built of each event; None for all.
         digest: Whether these include the digest.
@@ -94,6 +98,7 @@ class StreamOptions:
     listen: ListenOptions | None
     max_rows: int | None
     max_bytes: int | None
+    patience: Patience | None
     tasks: TaskOptions
     columns: tuple[str, ...] | None
     digest: bool
@@ -163,6 +168,7 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
     """
     options = _known(given, _STREAM_NAMES, "readStream")
     spools, consumer = _spools(options), _consumer(options)
+    max_rows = count(options, "maxRowsPerBatch")
     return StreamOptions(
         spools=spools,
         consumer=consumer,
@@ -172,8 +178,9 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
         table=_table(options),
         group=flag(options, "group", default=False),
         listen=_listen(options, spools, consumer),
-        max_rows=count(options, "maxRowsPerBatch"),
+        max_rows=max_rows,
         max_bytes=size(options, "maxBytesPerBatch"),
+        patience=patience(options, max_rows),
         tasks=task_options(options),
         columns=columns_of(options) if "columns" in options else None,
         digest=flag(options, DIGEST, default=False),
@@ -388,7 +395,7 @@ def _listen(
             starts = "the receiver that the option listen or connect starts"
             raise UsageError(f"{chosen[0]} is for {starts}")
         return None
-    if len(spools) != 1 or consumer is None:
+    if len(spools) != 1 or is_pattern(spools[0]) or consumer is None:
         message = (
             f"{given[0]} needs exactly one spool, which the receiver fills, and a consumer, whose "
             "commits it acknowledges"
@@ -469,6 +476,7 @@ _STREAM_NAMES = (
     "group",
     "maxRowsPerBatch",
     "maxBytesPerBatch",
+    *PATIENCE_OPTIONS,
     *TASK_OPTIONS,
     "columns",
     *PAYLOAD_OPTIONS,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, cast
 from ackline import _core
 from ackline.exceptions import UsageError
 from ackline.projection import Elements, Projection
-from ackline.spark.values import flag
+from ackline.spark.values import flag, listed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +25,7 @@ OPTIONS: Final = (
     "rescuedDataColumn",
     "columnNameOfCorruptRecord",
     "caseSensitive",
+    "eventColumns",
     "reactive.element",
 )
 """The options of this module, of streams and of batches."""
@@ -42,6 +43,8 @@ class PayloadOptions:
         corrupt_record: The column for the text of an event that is no JSON object, or for the
             payload of an event that is no element.
         case_sensitive: Whether members must match the columns in case.
+        event_columns: The columns of the schema that are those of every event, and their names in
+            an event; None is all names of an event's columns.
         element: The description of payloads that are elements of a fixed size; None for JSON.
     """
 
@@ -51,6 +54,7 @@ class PayloadOptions:
     rescued: str | None
     corrupt_record: str
     case_sensitive: bool
+    event_columns: tuple[tuple[str, str], ...] | None
     element: str | None
 
     def with_rescued(self) -> str | None:
@@ -90,6 +94,7 @@ def payload_options(options: Mapping[str, str]) -> PayloadOptions:
         rescued=options.get("rescueddatacolumn", "_rescued") or None,
         corrupt_record=corrupt,
         case_sensitive=flag(options, "caseSensitive", default=False),
+        event_columns=_event_columns(options),
         element=_element(options, corrupt),
     )
 
@@ -137,9 +142,34 @@ def projection(schema: StructType, options: PayloadOptions) -> Projection | Elem
         rescued=options.rescued,
         corrupt_record=options.corrupt_record,
         case_sensitive=options.case_sensitive,
+        event_columns=None if options.event_columns is None else dict(options.event_columns),
     )
     wanted.native()
     return wanted
+
+
+def _event_columns(options: Mapping[str, str]) -> tuple[tuple[str, str], ...] | None:
+    text = options.get("eventcolumns")
+    if text is None:
+        return None
+    for name in ("columns", "reactive.element", "payload"):
+        if name in options:
+            raise UsageError(
+                f"{name} and eventColumns contradict each other: eventColumns is for the columns "
+                "that a schema names"
+            )
+    pairs: list[tuple[str, str]] = []
+    for part in listed(text):
+        name, renames, own = (word.strip() for word in part.partition("="))
+        pairs.append((name, own if renames else name))
+    if not pairs or not all(all(pair) for pair in pairs):
+        raise UsageError(
+            "eventColumns must name columns such as 'position, channel=stream', where channel is "
+            f"the schema's name for the event's column stream, not {text!r}"
+        )
+    if len({name for name, _ in pairs}) != len(pairs):
+        raise UsageError(f"eventColumns names a column of the schema twice: {text!r}")
+    return tuple(pairs)
 
 
 def _element(options: Mapping[str, str], corrupt: str) -> str | None:

@@ -69,10 +69,16 @@ class Columns:
     Attributes:
         names: The columns, in the order wanted.
         projection: The projection for columns that not every event has; None if there are none.
+        of_events: Without a projection, the names that the columns have in an event, in the same
+            order; empty if they are the same.
+        beside_stream: A member of JSON beside the column `stream`, where no option says that this
+            is the event's; None if there is no doubt.
     """
 
     names: tuple[str, ...]
     projection: Projection | Elements | None = None
+    of_events: tuple[str, ...] = ()
+    beside_stream: str | None = None
 
 
 @dataclass(frozen=True)
@@ -123,11 +129,12 @@ def _piece_batches(
 ) -> Iterator[pa.RecordBatch]:
     names = list(columns.names)
     native = None if columns.projection is None else columns.projection.native()
-    read = names if native is None else native.columns
+    # The order in which a reader yields its columns is its own.
+    yielded = names if native is not None else list(columns.of_events or names)
     of_reader, of_columns = shares(memory, projects=native is not None)
     stream = _core.Spool.read_slice(
         asdict(piece),
-        columns=read,
+        columns=[*dict.fromkeys(yielded)] if native is None else native.columns,
         batch_rows=BATCH_ROWS,
         memory=of_reader,
         skip_repeats=skip_repeats,
@@ -136,4 +143,5 @@ def _piece_batches(
         stream = stream.project(native, of_columns)
     with pa.RecordBatchReader.from_stream(stream) as batches:
         for batch in batches:
-            yield batch if batch.schema.names == names else batch.select(names)
+            ordered = batch if batch.schema.names == yielded else batch.select(yielded)
+            yield ordered if yielded == names else ordered.rename_columns(names)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyspark
@@ -18,24 +19,18 @@ from pyspark.sql.streaming.datasource import (
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
     StructType,
-    TimestampType,
     VariantType,
 )
 
 from ackline.exceptions import SpoolError, UsageError
 from ackline.spark import check_version, counted, messages, published
+from ackline.spark.behind import marked_at, measured
+from ackline.spark.columns import check_stream, own_schema, wanted_columns
 from ackline.spark.embedded import Embedded
 from ackline.spark.given import is_of_table, own_options, remembering, with_remembered
 from ackline.spark.logs import log_to_stderr, stream_name
@@ -46,24 +41,20 @@ from ackline.spark.offsets import (
     concrete,
     found_at,
     ranges_between,
+    spans_of,
     wait_for_more,
 )
 from ackline.spark.options import (
     COLUMNS,
-    DIGEST,
     BatchOptions,
     StreamOptions,
     batch_options,
-    check_columns,
     check_options,
     columns_of,
     stream_options,
 )
 from ackline.spark.payload import (
-    PayloadOptions,
-    element_columns,
     payload_options,
-    projection,
 )
 from ackline.spark.places import At
 from ackline.spark.reader import Columns, SpoolPartition, read_batches
@@ -140,6 +131,8 @@ class AcklineSource(DataSource):
     def _own_schema(self) -> StructType | str:
         given = {name.lower(): value for name, value in self.options.items()}
         payload = payload_options(given)
+        if payload.event_columns is not None and payload.ddl is None:
+            raise UsageError("eventColumns needs .schema(…) or the option schema")
         return payload.with_rescued() or own_schema(columns_of(given) or COLUMNS, payload)
 
     def writer(
@@ -237,6 +230,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._embedded: Embedded | None = None
         self._opened = OpenSpools()
         self._begun = False
+        # The end of the batch that was planned last.
+        self._end: Offset | None = None
         self._uncommitted: str | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
@@ -246,6 +241,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return the limit of the options; Spark replaces it if its trigger wants all."""
+        patience = self._options.patience
+        if patience is not None:
+            return ReadMinRows(patience.rows)
         if self._options.max_rows is not None:
             return ReadMaxRows(self._options.max_rows)
         if self._options.max_bytes is not None:
@@ -258,29 +256,33 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
         """Return the end of the next batch; moves the consumer's marks to a committed `start`."""
-        most = Limit()
+        options, most, patience = self._options, Limit(), None
         if not isinstance(limit, ReadAllAvailable):
-            most = Limit(self._options.max_rows, self._options.max_bytes)
+            most, patience = Limit(options.max_rows, options.max_bytes), options.patience
 
         def latest(spools: Spools) -> Offset:
-            return self._tracker.latest(spools, start, most)
+            return self._tracker.latest(spools, start, most, patience)
 
         end = self._planning(latest)
         if end == start and not self._tracker.pinned:
-            self._planning(lambda spools: wait_for_more(spools, start, IDLE_WAIT_SECONDS))
+            if self._tracker.patient_for > 0:
+                time.sleep(min(self._tracker.patient_for, IDLE_WAIT_SECONDS))
+            else:
+                self._planning(lambda spools: wait_for_more(spools, start, IDLE_WAIT_SECONDS))
             end = self._planning(latest)
+        self._end = end
         return end
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Return the positions that the spools hold now, for the query's progress.
+        """Return what the spools hold now, and the lag behind it, for the query's progress.
 
         `lost` counts the positions that the query has passed over.
         """
-        held = self._planning(
-            lambda spools: concrete({u: Span(v.first_kept(), v.durable()) for u, v in spools})
-        )
-        lost = self._tracker.losses.positions
-        return held | {"lost": lost} if lost else held
+        lost, options = self._tracker.losses.positions, self._options
+        report = self._planning(lambda spools: reported(spools, self._end, options.consumer))
+        report |= {"lost": lost} if lost else {}
+        report |= {"consumer": options.consumer} if options.consumer is not None else {}
+        return report | ({"group": True} if options.group else {})
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Cut a batch into tasks; its end offset names the batch."""
@@ -288,6 +290,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         def cut(spools: Spools) -> list[SpoolPartition]:
             spans = ranges_between(spools, start, end, self._tracker.losses)
+            check_stream(self._columns, spools, spans)
             return planned(spools, spans, self._options.tasks, self._cores)
 
         return self._planning(cut)
@@ -419,6 +422,7 @@ class BatchReader(DataSourceReader):
                 uuid: _batch_span(options, uuid, spools.path(uuid), view) for uuid, view in spools
             }
             filled = {uuid: span for uuid, span in spans.items() if span.rows > 0}
+            check_stream(self._columns, spools, filled)
             return planned(spools, filled, options.tasks, self._cores)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -426,66 +430,18 @@ class BatchReader(DataSourceReader):
         return _events(partition, self._columns, self._options)
 
 
-def schema_of(columns: Sequence[str]) -> StructType:
-    """Return the schema of an event's `columns`."""
-    return StructType([StructField(name, _TYPES[name], nullable=True) for name in columns])
-
-
-def own_schema(columns: Sequence[str], payload: PayloadOptions) -> StructType:
-    """Return the schema of an event's `columns` if the query gives none."""
-    schema = schema_of(columns)
-    if payload.element is not None:
-        return StructType([*schema, *element_columns(payload)])
-    if not payload.is_variant or "payload" not in columns:
-        return schema
-    fields = [
-        StructField(field.name, VariantType()) if field.name == "payload" else field
-        for field in schema
-    ]
-    # A text that is no JSON is no VARIANT, and must not be lost.
-    return StructType([*fields, StructField(payload.corrupt_record, StringType())])
-
-
-def wanted_columns(schema: StructType, options: StreamOptions | BatchOptions) -> Columns:
-    """Return the columns that a query's schema wants.
-
-    Args:
-        schema: The schema from Spark: the source's own, or the one given to `.schema(…)`.
-        options: The options of the query.
-
-    Raises:
-        UsageError: A column of every event has another type or may not be null, a column cannot be
-            filled from JSON, or an option contradicts the schema.
-    """
-    names, chosen = tuple(schema.names), options.columns
-    of_payload = [
-        field.name
-        for field in schema
-        if field.name not in _TYPES or isinstance(field.dataType, VariantType)
-    ]
-    if chosen is not None and own_schema(chosen, options.payload).names != list(names):
-        message = (
-            f"the option columns wants {', '.join(chosen)} and .schema(…) {', '.join(names)}: "
-            "give one of them"
-        )
-        raise UsageError(message)
-    if options.digest and DIGEST not in names:
-        raise UsageError("the option digest wants a column digest of type binary in .schema(…)")
-    if of_payload:
-        if options.table != "events":
-            kind = "JSON payloads" if options.payload.element is None else "elements"
-            message = f"column {of_payload[0]} is filled from {kind}; the quarantine has none"
-            raise UsageError(message)
-        return Columns(names, projection(schema, options.payload))
-    check_columns(names)
-    for wanted, given in zip(schema_of(names), schema, strict=True):
-        if wanted.dataType != given.dataType or not given.nullable:
-            message = (
-                f"column {wanted.name} is a nullable {wanted.dataType.simpleString()}, not "
-                f"{given.dataType.simpleString()}{'' if given.nullable else ' not null'}"
-            )
-            raise UsageError(message)
-    return Columns(names)
+def reported(spools: Spools, end: Offset | None, consumer: str | None) -> Offset:
+    """Return the positions of spools, their directories, and how far a batch's end is behind."""
+    spans = {} if end is None else spans_of(end) or {}
+    held = {uuid: Span(view.first_kept(), view.durable()) for uuid, view in spools}
+    report = concrete(held)
+    for uuid, view in spools:
+        at = spans[uuid].end if uuid in spans else held[uuid].start
+        told = report["spools"][uuid]
+        told |= {"path": spools.path(uuid)} | measured(view, at)
+        if consumer is not None:
+            told["marked_at"] = marked_at(view, consumer)
+    return report
 
 
 def _events(
@@ -529,19 +485,4 @@ _SENDERS: Final[Mapping[str, Sender]] = {
     "bpmux": counted.send,
     "reactive": published.send,
     "micromsg": messages.send,
-}
-_TYPES: Final[Mapping[str, DataType]] = {
-    "spool": StringType(),
-    "position": LongType(),
-    "received_at": TimestampType(),
-    "protocol": StringType(),
-    "peer": StringType(),
-    "link": StringType(),
-    "stream": StringType(),
-    "sequence": LongType(),
-    "repeat": BooleanType(),
-    "attributes": MapType(StringType(), StringType()),
-    "parts": ArrayType(BinaryType()),
-    "payload": BinaryType(),
-    "digest": BinaryType(),
 }

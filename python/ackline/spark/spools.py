@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -79,11 +80,17 @@ class SpoolView(Protocol):
     ) -> Sequence[Mapping[str, Any]]:
         """Cut positions [start, end) into parts of single segments."""
 
+    def blocks(self, start: int, end: int) -> Iterable[Mapping[str, Any]]:
+        """Return the headers of the blocks that hold positions [start, end)."""
+
     def consumers(self) -> Sequence[tuple[str, int, str]]:
         """All consumers: name, mark, time of the mark."""
 
     def lease(self, name: str, holder: str, wait: float, create_at: int | None) -> LeaseView:
         """Take a consumer for this process, waiting for at most `wait` seconds."""
+
+    def waiting_since(self, position: int) -> int | None:
+        """Return when the first event from a position on was received (µs since 1970)."""
 
     def wait_durable(self, position: int, timeout: float) -> int:
         """Wait until `durable()` is at least `position`, at most `timeout` seconds."""
@@ -126,6 +133,7 @@ class Spools:
         views: Each directory with the spool that was found in it.
         missing: Directories that hold no spool.
         may_come: Whether a missing spool may still be made (a quarantine), or is gone.
+        by_pattern: The directories that only a pattern named.
 
     Raises:
         SpoolError: `spool.twice`: two directories hold the same spool.
@@ -137,11 +145,13 @@ class Spools:
         missing: Sequence[str] = (),
         *,
         may_come: bool = False,
+        by_pattern: Collection[str] = (),
     ) -> None:
         self._views: dict[str, SpoolView] = {}
         self._paths: dict[str, str] = {}
         self._missing = missing
         self._may_come = may_come
+        self._by_pattern = by_pattern
         for path, view in views.items():
             if view.uuid in self._views:
                 message = f"{self._paths[view.uuid]} and {path} hold the same spool {view.uuid}"
@@ -165,9 +175,9 @@ class Spools:
         """Return the directories that hold a spool."""
         return list(self._paths.values())
 
-    def first_path(self) -> str | None:
-        """Return the directory of the spool with the lowest UUID, for files that concern all."""
-        return next((self._paths[uuid] for uuid, _ in self), None)
+    def sorted_paths(self) -> list[str]:
+        """Return the directories in the order of the UUIDs; files for all lie in the first."""
+        return [self._paths[uuid] for uuid, _ in self]
 
     def require(self, known: Collection[str] = ()) -> None:
         """Check that every directory holds a spool.
@@ -290,6 +300,10 @@ class Spools:
         """Return the directory of a spool that is there."""
         return self._paths[uuid]
 
+    def is_by_pattern(self, uuid: str) -> bool:
+        """Return whether only a pattern named a spool: it may have come after the query's start."""
+        return self._paths[uuid] in self._by_pattern
+
     def _refusal(self, uuid: str, at: int, start: int, end: int, why: str) -> SpoolError:
         code = "spool.corrupt" if why == "corrupt" else "spool.gap"
         path = self._paths[uuid]
@@ -364,6 +378,7 @@ class OpenSpools:
         self._open.clear()
 
 
+_WILD: Final = frozenset("*?[")
 _Seen = tuple[int | None, ...]
 
 
@@ -393,7 +408,7 @@ def open_spools(
     """Open the spools of a query.
 
     Args:
-        paths: Their directories.
+        paths: Their directories, and patterns that match such.
         table: The table that is meant, of a receiver's two spools.
         group: Whether files may be open to their group.
         opened: Spools that are kept open; without it, each is opened again.
@@ -404,7 +419,8 @@ def open_spools(
     kept = OpenSpools() if opened is None else opened
     views: dict[str, SpoolView] = {}
     missing: list[str] = []
-    for path in paths:
+    named, by_pattern = matched(paths)
+    for path in (*named, *by_pattern):
         place = str(Path(path, "quarantine")) if table == "quarantine" else path
         if has_spool(place) and (table == "events" or _is_made(place)):
             try:
@@ -414,7 +430,39 @@ def open_spools(
                     raise
         if place not in views:
             missing.append(place)
-    return Spools(views, missing, may_come=table == "quarantine")
+    is_quarantine = table == "quarantine"
+    found = [str(Path(path, table)) if is_quarantine else path for path in by_pattern]
+    return Spools(views, missing, may_come=is_quarantine, by_pattern=found)
+
+
+def is_pattern(path: str) -> bool:
+    """Return whether a path stands for every spool that it matches, as in a shell."""
+    return not _WILD.isdisjoint(path) and not Path(path).exists()
+
+
+def matched(paths: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the directories that paths name, and those that only their patterns match.
+
+    A pattern that matches no spool is returned as a name: there is no spool there.
+    """
+    named = [path for path in paths if not is_pattern(path)]
+    known = {Path(path) for path in named}
+    by_pattern: list[str] = []
+    for pattern in paths:
+        if not is_pattern(pattern):
+            continue
+        hits = [path for path in sorted(glob(pattern)) if _is_spool(path)]  # noqa: PTH207 - as given
+        if not hits:
+            named.append(pattern)
+        by_pattern += [path for path in hits if Path(path) not in known]
+        known |= {Path(path) for path in hits}
+    return named, by_pattern
+
+
+def _is_spool(path: str) -> bool:
+    place = Path(path)
+    is_quarantine = place.name == "quarantine" and has_spool(str(place.parent))
+    return has_spool(path) and _is_made(path) and not is_quarantine
 
 
 def has_spool(path: str) -> bool:
@@ -438,7 +486,7 @@ def gone_by_name(paths: Iterable[str]) -> Iterator[None]:
     try:
         yield
     except SpoolError as error:
-        missing = [path for path in paths if not has_spool(path)]
+        missing = [path for path in paths if not has_spool(path) and not is_pattern(path)]
         if missing and error.code != "spool.gone":
             raise _gone(missing, ()) from error
         if str(error).startswith(error.code):

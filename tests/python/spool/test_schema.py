@@ -69,6 +69,26 @@ def test_a_projection_handles_malformed_events_by_its_mode(spool):
     assert spool.read(schema=renamed).to_table().column_names[-1] == "rest"
 
 
+def test_a_projection_may_give_the_columns_of_events_other_names(spool):
+    fields = {"at": pa.int64(), "position": pa.int64(), "raw": pa.binary(), "stream": pa.string()}
+    named = Projection(
+        pa.schema(fields), rescued=None, event_columns={"at": "position", "raw": "payload"}
+    )
+    table = spool.read(0, 2, schema=named).to_table()
+    assert table.to_pylist() == [
+        {"at": 0, "position": None, "raw": EVENTS[0], "stream": None},
+        {"at": 1, "position": 7, "raw": EVENTS[1], "stream": None},
+    ]
+    lines = [json.loads(line) for line in spool.read(1, 2, schema=named).json_lines()]
+    assert lines[0]["position"] == 7
+    for columns, text in (
+        ({"at": "positions"}, 'an event has no column "positions"'),
+        ({"stream": "position"}, "column stream is one that every event has"),
+    ):
+        with pytest.raises(UsageError, match=text):
+            spool.read(schema=Projection(pa.schema(fields), event_columns=columns))
+
+
 def test_rows_of_a_schema_are_json_lines_too(spool):
     lines = [json.loads(line) for line in spool.read(0, 2, schema=SCHEMA).json_lines()]
     assert lines[0]["log"] == {"level": "info"}

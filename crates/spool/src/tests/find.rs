@@ -225,6 +225,7 @@ fn an_empty_spool_has_every_time_at_its_end() {
     let (_temp, spool) = made_of(&Vec::new());
     assert_eq!(spool.find(0).unwrap(), 0);
     assert_eq!(spool.lag(0).unwrap(), crate::Lag::default());
+    assert_eq!(spool.waiting_since(0).unwrap(), None);
 }
 
 #[test]
@@ -261,6 +262,13 @@ fn a_lag_counts_the_kept_events_above_a_position() {
     assert_eq!(lag(5), (7, Some(30)));
     assert_eq!(lag(11), (1, Some(40)));
     assert_eq!(lag(12), (0, None));
+    for position in 0..12 {
+        let since = spool.waiting_since(position).unwrap();
+        assert_eq!(since, lag(position).1, "{position}");
+    }
+    assert_eq!(spool.waiting_since(12).unwrap(), None);
+    let above = spool.waiting_since(13).unwrap_err();
+    assert_eq!(above.code(), "spool.behind_checkpoint");
     assert_eq!(spool.lag(12).unwrap().bytes, 0);
     assert!(spool.bytes().unwrap() > spool.lag(0).unwrap().bytes);
     assert!(spool.lag(4).unwrap().bytes > spool.lag(5).unwrap().bytes);
