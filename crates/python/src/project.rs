@@ -43,7 +43,10 @@ impl Own {
     /// All of them, by their own names.
     fn all() -> Self {
         let all = COLUMNS.iter().chain([&DIGEST]);
-        Self(all.map(|name| (String::from(*name), String::from(*name))).collect())
+        Self(
+            all.map(|name| (String::from(*name), String::from(*name)))
+                .collect(),
+        )
     }
 
     fn of(&self, name: &str) -> Option<&str> {

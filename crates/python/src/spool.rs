@@ -269,11 +269,7 @@ impl Spool {
     }
 
     /// When the first event from a position on was received, in microseconds since 1970.
-    fn waiting_since(
-        &self,
-        py: Python<'_>,
-        position: &Bound<'_, PyAny>,
-    ) -> PyResult<Option<i64>> {
+    fn waiting_since(&self, py: Python<'_>, position: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
         let (spool, position) = (self.spool.get()?, self::position("position", position)?);
         py.detach(|| spool.waiting_since(position))
             .map_err(|error| raised(&error))
