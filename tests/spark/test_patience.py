@@ -83,11 +83,12 @@ def test_what_is_there_is_read_when_the_query_ends_with_it(
 ) -> None:
     receiver = receive(tmp_path / "spool")
     taken = 0
-    for count in (4, 3):
+    for count in (12, 3):
         receiver.send(numbered(taken, count))
         query = (
             spark.readStream.format("ackline")
-            .options(spool=str(receiver.spool), consumer="c", minRowsPerBatch="1000")
+            .options(spool=str(receiver.spool), consumer="c")
+            .options(minRowsPerBatch="5", maxRowsPerBatch="5")
             .load()
             .writeStream.format("noop")
             .option("checkpointLocation", str(tmp_path / "checkpoint"))

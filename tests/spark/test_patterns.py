@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -56,6 +57,7 @@ def test_a_pattern_matches_spools_alone(receive: Receive, tmp_path: Path) -> Non
     # A directory of that very name is no pattern.
     assert matched([at["b[1]"]]) == ([at["b[1]"]], [])
     # The quarantine of a spool is no spool of its own.
+    shutil.copytree(at["a2"], tmp_path / "a1" / "quarantine")
     assert matched([at["*/*"]]) == ([at["*/*"]], [])
     assert matched([at["x*"]]) == ([at["x*"]], [])
 

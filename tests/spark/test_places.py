@@ -67,6 +67,8 @@ def test_a_batch_begins_and_ends_in_each_spool_where_it_is_told(
         whole,
     )
     assert read(startingOffsetsByTimestamp={one: time_of(one, 10)}) == (whole[10:], whole)
+    # The first day of the year 2100, in milliseconds.
+    assert read(startingOffsetsByTimestamp={one: 4_102_444_800_000}) == ([], whole)
     late = {one: time_of(one, 10), two: 0}
     assert read(endingOffsetsByTimestamp=late) == (whole[:10], [])
     with pytest.raises(PySparkException, match="names the spool '/no/such', and the query reads"):

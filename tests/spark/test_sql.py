@@ -73,11 +73,12 @@ def test_tables_views_and_paths_name_a_spool(
         return int(row[0])
 
     spark.sql(f"CREATE TEMPORARY VIEW a_view USING ackline OPTIONS (spool '{spool}')")
-    spark.sql(f"CREATE TABLE a_table USING ackline OPTIONS (spool '{spool}')")
+    spark.sql(f"CREATE TABLE a_table USING ackline OPTIONS (spool '{spool}', end '25')")
     try:
         assert count("SELECT count(position) FROM a_view WHERE position >= 10") == 20
-        assert count("SELECT count(position) FROM a_table") == 30
-        assert count("SELECT count(position) FROM a_table WITH (start = '10')") == 20
+        assert count("SELECT count(position) FROM a_table") == 25
+        assert count("SELECT count(position) FROM a_table WITH (start = '10')") == 15
+        assert count("SELECT count(position) FROM a_table WITH (end = '10')") == 10
         columns = [row.col_name for row in spark.sql("DESCRIBE TABLE a_table").collect()]
         assert columns[:2] == ["spool", "position"]
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -188,6 +189,25 @@ def test_marks_are_settled_forward_and_where_they_are_free(
     settle(report, end)
     assert spool.consumers() == [], "what was removed stays so"
     settle({name: report[name] for name in ("spools", "v")}, end)
+
+
+def test_the_mark_of_a_copy_that_lacks_the_batch_stays(receive: Receive, tmp_path: Path) -> None:
+    receiver = receive(tmp_path / "spool")
+    receiver.send(numbered(0, 20))
+    Spool(receiver.spool).add_consumer("lake", 0)
+    receiver.stop()
+    shutil.copytree(receiver.spool, tmp_path / "backup")
+    receiver.start().send(numbered(20, 10))
+    report, end = ended(receiver, "lake")
+    receiver.stop()
+    shutil.rmtree(receiver.spool)
+    shutil.copytree(tmp_path / "backup", receiver.spool)
+    settle(report, end)
+    assert Spool(receiver.spool).consumers()[0].committed == 0
+    # It has gone on since, beyond the end of that batch.
+    receiver.start().send(numbered(100, 50))
+    settle(report, end)
+    assert Spool(receiver.spool).consumers()[0].committed == 0
 
 
 def test_the_mark_of_a_spool_in_the_place_of_another_stays(

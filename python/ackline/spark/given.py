@@ -92,8 +92,7 @@ def with_remembered(own: Mapping[str, str], schema: StructType) -> dict[str, str
             text = comment.removeprefix(_REMEMBERED)
         if text is not None:
             found = json.loads(text)
-    given = {name.lower() for name in own}
-    return {name: text for name, text in found.items() if name.lower() not in given} | dict(own)
+    return found | dict(own)
 
 
 def _path(names: Mapping[str, str]) -> str | None:
