@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
+import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from harness import Receiver, numbered, until
+from harness import HOST, Receiver, numbered, until
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from queries import Query, mark
@@ -222,3 +225,39 @@ def test_the_mark_of_a_spool_in_the_place_of_another_stays(
     Spool(receiver.spool).add_consumer("lake", 5)
     settle(report, end)
     assert Spool(receiver.spool).consumers()[0].committed == 5
+
+
+PROGRAM = """
+import sys
+from pyspark.sql import SparkSession
+
+import ackline.spark
+
+spool, checkpoint = sys.argv[1:]
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+session = builder.config("spark.driver.memory", "600m").getOrCreate()
+session.sparkContext.setLogLevel("ERROR")
+ackline.spark.register(session)
+read = session.readStream.format("ackline").option("consumer", "lake").load(spool)
+query = read.writeStream.format("noop").option("checkpointLocation", checkpoint)
+query.trigger(once=True).start().awaitTermination(60)
+"""
+
+
+def test_a_program_that_just_ends_settles_its_marks_and_says_nothing(
+    receive: Receive, tmp_path: Path
+) -> None:
+    receiver = receive(tmp_path / "spool")
+    receiver.send(numbered(0, 30))
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(receiver.spool), str(tmp_path / "checkpoint")],
+        env=os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": HOST},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "onQueryTerminated" not in done.stderr
+    assert "Py4J" not in done.stderr
+    assert mark(receiver.spool, "lake") == 30

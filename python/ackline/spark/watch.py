@@ -7,8 +7,10 @@ batch behind, and what `ack=committed` waits for unacknowledged. The listener mo
 
 from __future__ import annotations
 
+import atexit
 import logging
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
@@ -21,6 +23,8 @@ from ackline.spark.offsets import Tracker, spans_of
 from ackline.spark.spools import open_spools
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.listener import (
         QueryProgressEvent,
@@ -33,6 +37,9 @@ if TYPE_CHECKING:
 EVERY_SECONDS: Final = 10.0
 """Seconds between two lines of a query's lag."""
 
+LAST_SECONDS: Final = 3.0
+"""Seconds that the end of the process waits for queries that have ended."""
+
 _log = logging.getLogger("ackline.spark")
 _watched: WeakSet[SparkSession] = WeakSet()
 
@@ -40,8 +47,23 @@ _watched: WeakSet[SparkSession] = WeakSet()
 def watch(spark: SparkSession) -> None:
     """Listen to the queries of a session; a second call for it does nothing."""
     if spark not in _watched:
-        spark.streams.addListener(Watch())
+        listener = Watch()
+        spark.streams.addListener(listener)
         _watched.add(spark)
+        atexit.register(leave, spark, listener)
+
+
+def leave(spark: SparkSession, listener: Watch) -> None:
+    """Stop listening before the process ends: Spark would log that nobody answers it.
+
+    Queries that have ended just now are waited for, 3 s at most.
+    """
+    # The session or its JVM may be gone.
+    with suppress(Exception):
+        active = {str(query.runId) for query in spark.streams.active}
+        listener.wait_ended(active, LAST_SECONDS)
+    with suppress(Exception):
+        spark.streams.removeListener(listener)
 
 
 class Watch(StreamingQueryListener):
@@ -50,9 +72,17 @@ class Watch(StreamingQueryListener):
     def __init__(self) -> None:
         self._last: dict[str, list[tuple[Offset, Offset]]] = {}
         self._told: dict[str, float] = {}
+        self._running: set[str] = set()
+
+    def wait_ended(self, active: Collection[str], seconds: float) -> None:
+        """Wait until all queries but the active ones are known to have ended, or time is over."""
+        deadline = time.monotonic() + seconds
+        while not self._running <= set(active) and time.monotonic() < deadline:
+            time.sleep(0.01)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        """Do nothing."""
+        """Note that the query runs; Spark waits for this."""
+        self._running.add(str(event.runId))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
         """Note what was committed, and log the lag."""
@@ -89,6 +119,7 @@ class Watch(StreamingQueryListener):
             except (SpoolError, OSError) as error:
                 # The next run of the query moves them.
                 _log.info("marks were not moved: %s code=spark.mark_unmoved", error)
+        self._running.discard(run)
 
 
 def settle(report: Offset, end: Offset) -> None:
