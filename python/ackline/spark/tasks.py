@@ -95,7 +95,8 @@ def packed(pieces: Iterable[Piece], most: int, floor: int = 0) -> list[SpoolPart
     """Pack pieces, in order, into at most `most` tasks of about equal size, of `floor` or more."""
     waiting = list(pieces)
     total = sum(piece.size for piece in waiting)
-    target = max(floor, -(-total // most), 1)
+    most = max(1, min(most, total // floor)) if floor else most
+    target = max(1, -(-total // most))
     tasks: list[list[Piece]] = []
     done = 0
     for piece in waiting:
