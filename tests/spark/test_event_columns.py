@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import PySparkException
 
+from ackline import Receiver, lumberjack, micromsg
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from harness import Receiver
+    from harness import Receiver as Running
     from pyspark.sql import SparkSession
 
-    Receive = Callable[..., Receiver]
+    Receive = Callable[..., Running]
 
 # The log of a container, whose stream is that of the process.
 LOG = b'{"stream":"stderr","position":"line 7","peer":"10.1.1.1","message":"no"}'
@@ -117,3 +119,20 @@ def test_no_member_stands_beside_the_stream_of_an_event(spark: SparkSession, spo
     reader = spark.read.format("ackline").option("spool", spool)
     for schema in ("position BIGINT, stream STRING", "stream STRING, payload VARIANT"):
         assert reader.schema(schema).load().select("stream").collect() == [(None,)]
+
+
+def test_the_stream_is_asked_for_behind_events_of_another_protocol(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    urls = ["micromsg://127.0.0.1:0", "lumberjack://127.0.0.1:0"]
+    with Receiver(urls, spool=tmp_path / "mixed") as receiver:
+        with micromsg.connect(receiver.urls[0]) as connection:
+            position = connection.send(b'{"message":"a"}', "orders")
+            connection.wait_acknowledged(position, timeout=30)
+        with lumberjack.connect(receiver.urls[1]) as writer:
+            writer.send([LOG], timeout=30)
+    reader = spark.read.format("ackline").schema("stream STRING, message STRING")
+    with pytest.raises(PySparkException, match="which Lumberjack has not"):
+        reader.load(str(tmp_path / "mixed")).collect()
+    rows = reader.option("eventColumns", "stream").load(str(tmp_path / "mixed")).collect()
+    assert [tuple(row) for row in rows] == [("orders", "a"), (None, "no")]

@@ -54,7 +54,7 @@ def test_names_are_read_in_any_case_and_lists_with_blanks() -> None:
         ("maxRowsPerBatch", "0", "maxRowsPerBatch must be a number of at least 1"),
         ("maxBytesPerBatch", "64 XB", "maxBytesPerBatch must be a number of bytes"),
         ("maxPartitions", "-1", "maxPartitions must be"),
-        ("minPartitions", "0", "minPartitions must be a number of at least 1"),
+        ("minPartitions", "0", "minPartitions must be a number from 1 to 100000"),
         ("maxRecordsPerPartition", "x", "maxRecordsPerPartition must be"),
         ("readMemory", "much", "readMemory must be a number of bytes"),
         ("readMemory", "4095KiB", "readMemory must be at least 4194304 .4MiB., not 4193280"),
@@ -78,7 +78,7 @@ def test_names_are_read_in_any_case_and_lists_with_blanks() -> None:
             "is for the receiver that the option listen or connect starts",
         ),
         ("startingTimestamp", "yesterday", "startingTimestamp must be a time, such as"),
-        ("startingTimestamp", "1700000000", "startingTimestamp must be a time, such as"),
+        ("startingTimestamp", "1700000000", "1700000000 milliseconds are the year 1970"),
         ("startingTimestamp", "2026-11-21 16:00:00", "startingTimestamp needs its zone"),
         ("startingTimestamp", "2026-13-21T16:00:00Z", "startingTimestamp: .* is no time"),
         ("endingTimestamp", "2026-11-21T16:00:00Z", "no option 'endingTimestamp'"),
@@ -116,6 +116,10 @@ def test_a_misspelt_option_is_answered_with_the_one_that_is_like_it(given: str, 
         (stream_options, "startingOffsets", '{"/s":-3}', "startingOffsets of /s must be a pos"),
         (stream_options, "startingOffsets", '{"/s":true}', "startingOffsets of /s must be a pos"),
         (stream_options, "startingOffsets", '{"t":{"0":5}}', r"of t must be .*, not \{\"0\": 5\}"),
+        (stream_options, "startingOffsets", '{"/s":1,"/s":2}', "names the spool '/s' twice"),
+        (stream_options, "minPartitions", "100001", "minPartitions must be .* from 1 to 100000"),
+        (stream_options, "maxRowsPerBatch", "9" * 17, "maxRowsPerBatch must be .* from 1 to 10"),
+        (batch_options, "maxRecordsPerPartition", "9" * 5000, "maxRecordsPerPartition must be"),
         (batch_options, "startingOffsets", "committed", "must be earliest, latest or a JSON"),
         (batch_options, "endingOffsets", "earliest", "endingOffsets must be latest or a JSON"),
         (batch_options, "endingOffsets", '{"/s":-2}', "endingOffsets of /s must be a position"),
@@ -165,14 +169,19 @@ def test_numbers_of_tasks_that_contradict_each_other(given: dict[str, str], text
 
 def test_a_path_is_the_spool_of_a_reader_and_the_url_of_a_writer() -> None:
     table = {"owner": "me", "provider": "ackline", "option.spool": "/s", "spool": "/s"}
+    made = {"comment": "c", "external": "true", "collation": "X", "k": "v", "spool": "/other"}
     for given, own in [
         ({"path": "/s"}, {"spool": "/s"}),
-        ({"path": "file:/a%20b", "start": "5"}, {"spool": "/a b", "start": "5"}),
+        ({"path": "file:/a b", "start": "5"}, {"spool": "/a b", "start": "5"}),
         ({"paths": '["/a","file:///b"]'}, {"spool": "/a,/b"}),
         ({"path": "/s", "spool": "/s "}, {"spool": "/s "}),
         ({"path": "lumberjack://h:1"}, {"url": "lumberjack://h:1"}),
         (table | {"path": "file:/warehouse/t", "location": "file:/warehouse/t"}, {"spool": "/s"}),
         ({"provider": "ackline", "owner": "me", "path": "file:/s"}, {"spool": "/s"}),
+        (table | made, {"spool": "/s"}),
+        ({"path": "file:/a#b?c%20d"}, {"spool": "/a#b?c%20d"}),
+        ({"path": "file:///a%23b"}, {"spool": "/a#b"}),
+        ({"path": "file://host/a%20b"}, {"spool": "/a b"}),
     ]:
         assert own_options(given) == own
         assert AcklineSource(given).options == own
@@ -184,7 +193,7 @@ def test_a_path_is_the_spool_of_a_reader_and_the_url_of_a_writer() -> None:
             AcklineSource(given)
     with pytest.raises(UsageError, match="has no option 'owner'"):
         AcklineSource({"spool": "/s", "owner": "me"})
-    with pytest.raises(UsageError, match=r"does not keep it: SELECT .* WITH \(spool"):
+    with pytest.raises(UsageError, match=r"keeps none of its options: .* WITH \(spool"):
         AcklineSource({}).schema()
     with pytest.raises(
         UsageError, match=r"no option 'batchEvents' \(did you mean batch_events\?\)"

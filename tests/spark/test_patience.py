@@ -105,8 +105,9 @@ def test_what_is_there_is_read_when_the_query_ends_with_it(
     [
         ({"minRowsPerBatch": "0"}, "minRowsPerBatch must be a number of at least 1"),
         ({"maxTriggerDelay": "5s"}, "maxTriggerDelay is for minRowsPerBatch, which is not given"),
-        ({"minRowsPerBatch": "5", "maxTriggerDelay": "soon"}, "must be a time such as 15m or 30s"),
-        ({"minRowsPerBatch": "5", "maxTriggerDelay": "0s"}, "must be a time such as 15m or 30s"),
+        ({"minRowsPerBatch": "5", "maxTriggerDelay": "soon"}, "must be a time with its unit"),
+        ({"minRowsPerBatch": "5", "maxTriggerDelay": "900000"}, "a time with its unit such as 15m"),
+        ({"minRowsPerBatch": "5", "maxTriggerDelay": "0s"}, "must be a time with its unit"),
         ({"minRowsPerBatch": "5", "maxRowsPerBatch": "4"}, r"\(5\) is above maxRowsPerBatch \(4\)"),
     ],
 )

@@ -73,6 +73,25 @@ def test_a_batch_begins_and_ends_in_each_spool_where_it_is_told(
     assert read(endingOffsetsByTimestamp=late) == (whole[:10], [])
     with pytest.raises(PySparkException, match="names the spool '/no/such', and the query reads"):
         read(startingOffsets={"/no/such": 5})
+    # A number without JSON is milliseconds, as in Kafka's source.
+    assert read(startingTimestamp="4102444800000") == ([], [])
+    assert read(endingTimestamp="0") == ([], [])
+    for options, text in (
+        ({"startingOffsets": {one: 1, Spool(one).uuid: 2}}, "names one spool twice"),
+        ({"startingOffsets": {one: 10}, "endingTimestamp": "0"}, "behind its end at 0"),
+        (
+            {
+                "startingOffsetsByTimestamp": {one: 4_102_444_800_000},
+                "endingOffsetsByTimestamp": {one: 0},
+            },
+            "behind its end at 0",
+        ),
+    ):
+        with pytest.raises(PySparkException, match=text):
+            read(**options)
+    for start in ("start", "end"):
+        with pytest.raises(PySparkException, match=f"{start} is a position of one spool, not of"):
+            spark.read.format("ackline").option(start, "3").load(one[:-3] + "*").count()
     with pytest.raises(PySparkException, match="positions 0 to 21 are not all in spool"):
         read(endingOffsets={one: 21})
 

@@ -31,6 +31,7 @@ def test_a_table_keeps_the_options_that_made_it(
     made = {
         "chosen": f"(spool '{quoted}', columns 'position, protocol')",
         "typed": f"(spool '{quoted}', schema 'position BIGINT, n INT')",
+        "nested": f"(spool '{quoted}', schema 'n INT, log STRUCT<a: INT, _rescued: STRING>')",
         "strict": f"(spool '{quoted}', schema 'position BIGINT, n INT', rescuedDataColumn '')",
     }
     for name, options in made.items():
@@ -40,8 +41,11 @@ def test_a_table_keeps_the_options_that_made_it(
     try:
         assert query_of(spark, "chosen") == [(0, "lumberjack"), (1, "lumberjack")]
         assert query_of(spark, "typed") == [(0, 1, '{"more":2}'), (1, None, '{"n":"x"}')]
+        assert spark.table("nested").columns == ["n", "log", "_rescued"]
         assert query_of(spark, "strict") == [(0, 1), (1, None)]
-        with pytest.raises(AnalysisException, match=r"FROM table WITH \(spool = "):
+        with pytest.raises(
+            AnalysisException, match=r"keeps none of its options: .* WITH \(spool = "
+        ):
             query_of(spark, "bare")
         assert query_of(spark, f"bare WITH (spool = '{quoted}')") == [(0,), (1,)]
         stream = spark.readStream.table("chosen")
@@ -54,11 +58,49 @@ def test_a_table_keeps_the_options_that_made_it(
         )
         query.awaitTermination(100)
         assert query_of(spark, "of_table") == [(0, "lumberjack"), (1, "lumberjack")]
+        ending = "schema 'position BIGINT, _rescued STRING COMMENT \"x\"'"
+        listens = "listen 'lumberjack://127.0.0.1:0', consumer 'c'"
+        with pytest.raises(AnalysisException, match="must not end with a comment"):
+            spark.sql(f"CREATE TABLE sent USING ackline OPTIONS (spool '{quoted}', {ending})")
+        with pytest.raises(AnalysisException, match="a table has no option listen"):
+            spark.sql(f"CREATE TABLE sent USING ackline OPTIONS (spool '{quoted}', {listens})")
         with pytest.raises(AnalysisException, match="a table whose rows are sent must name"):
             spark.sql("CREATE TABLE sent USING ackline OPTIONS (url 'lumberjack://127.0.0.1:9')")
     finally:
         for name in (*made, "bare"):
             spark.sql(f"DROP TABLE {name}")
+
+
+def test_a_table_is_made_with_all_that_spark_offers(
+    spark: SparkSession, receive: Receive, tmp_path: Path
+) -> None:
+    receiver = receive(tmp_path / "a#b c")
+    receiver.send([b'{"n":%d}' % n for n in range(20)])
+    place = str(receiver.spool)
+    since = "startingTimestamp '2036-01-01T00:00:00Z'"
+    statements = {
+        "commented": f"OPTIONS (spool '{place}') COMMENT 'the logs'",
+        "with_properties": f"OPTIONS (spool '{place}') TBLPROPERTIES ('k' = 'v', 'spool' = '/no')",
+        "located": f"LOCATION '{place}'",
+        "late": f"OPTIONS (spool '{place}', {since}, consumer 'lake')",
+    }
+    try:
+        for name, rest in statements.items():
+            spark.sql(f"CREATE TABLE {name} USING ackline {rest}")
+        spark.catalog.createTable("created", path=place, source="ackline", description="more")
+        for name in ("commented", "with_properties", "located", "created"):
+            assert len(query_of(spark, name)) == 20
+        assert query_of(spark, "late") == []
+        # A frame whose schema comes from the table takes none of its options.
+        reader = spark.read.format("ackline").schema(spark.table("late").schema)
+        assert reader.load(place).count() == 20
+        # One of a query's places replaces the table's.
+        assert len(query_of(spark, "late WITH (startingOffsets = 'earliest')")) == 20
+        assert len(query_of(spark, "late WITH (start = '15')")) == 5
+    finally:
+        for name in (*statements, "created"):
+            spark.sql(f"DROP TABLE IF EXISTS {name}")
+    assert len(list(receiver.spool.glob("segments/*.arrows"))) == 1, "the spool is not the table's"
 
 
 def test_tables_views_and_paths_name_a_spool(

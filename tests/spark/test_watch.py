@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from queries import Query, mark
 from test_reader import positions, stream
 
 import ackline.spark
-from ackline import Spool
+from ackline import Spool, _core
 from ackline.exceptions import SpoolError
 from ackline.spark import leases
 from ackline.spark.watch import settle
@@ -192,6 +193,20 @@ def test_marks_are_settled_forward_and_where_they_are_free(
     settle(report, end)
     assert spool.consumers() == [], "what was removed stays so"
     settle({name: report[name] for name in ("spools", "v")}, end)
+
+
+def test_a_mark_that_moved_during_the_wait_for_it_stays(receive: Receive, tmp_path: Path) -> None:
+    receiver = receive(tmp_path / "spool")
+    receiver.send(numbered(0, 30))
+    report, end = ended(receiver, "lake")
+    held = _core.Spool(str(receiver.spool)).lease("lake", "another", 1.0, 0)
+    settling = threading.Thread(target=settle, args=(report, end))
+    settling.start()
+    time.sleep(0.5)
+    held.commit(10)
+    held.release()
+    settling.join(60)
+    assert Spool(receiver.spool).consumers()[0].committed == 10
 
 
 def test_the_mark_of_a_copy_that_lacks_the_batch_stays(receive: Receive, tmp_path: Path) -> None:

@@ -231,8 +231,8 @@ fn beside(schema: &Schema, own: &Own) -> PyResult<SchemaRef> {
         let (name, own) = (field.name(), own.data_type());
         let message = format!(
             "column {name} is one that every event has, a nullable {own}: give it that type, or \
-             take it out and find a member of this name in the column of the rescued, or let the \
-             option for the columns of events name others"
+             take it out and find a member of this name in the column of the rescued, or say with \
+             eventColumns (event_columns in Python) which columns are the event's"
         );
         Err(refused(&message))
     });

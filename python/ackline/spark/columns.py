@@ -122,9 +122,9 @@ def check_stream(columns: Columns, spools: Spools, spans: Mapping[str, Span]) ->
     """
     if columns.beside_stream is None:
         return
-    starts = [(uuid, part.start) for uuid, span in spans.items() for part in span.parts[:1]]
-    for uuid, start in starts:
-        blocks = spools.at(uuid).blocks(start, start + 1)
+    parts = [(uuid, part) for uuid, span in spans.items() for part in span.parts]
+    for uuid, part in parts:
+        blocks = spools.at(uuid).blocks(part.start, part.end)
         if any(block["protocol"] == "lumberjack" for block in blocks):
             raise UsageError(
                 "column stream of the schema is the event's own, which Lumberjack has not, and "

@@ -8,13 +8,14 @@ metadata of the first column, or, where a text names the columns, in the comment
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from ackline.exceptions import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from pyspark.sql.types import StructType
 
@@ -24,10 +25,10 @@ _PATHS: Final = frozenset({"path", "paths"})
 """Names of the paths of `load` and `save`, and of the place of a table of Spark's catalog."""
 _PROVIDER: Final = "provider"
 """The name by which the options of such a table are known."""
-_OF_TABLES: Final = frozenset({_PROVIDER, "owner", "location"})
-"""Further names that Spark adds to them."""
 _COPY: Final = "option."
-"""The beginning of the names under which Spark gives a table's options a second time."""
+"""The beginning of the names of a table's options, beside which Spark gives its properties."""
+_NOT_KEPT: Final = ("listen", "connect", "ack", "budget", "memory", "receiver.")
+"""Options of a receiver, or the beginning of their names: a table has none."""
 
 
 def own_options(given: Mapping[str, str]) -> dict[str, str]:
@@ -44,16 +45,15 @@ def own_options(given: Mapping[str, str]) -> dict[str, str]:
     is_table = is_of_table(given)
     own = {name: value for name, value in given.items() if name.lower() not in _PATHS}
     if is_table:
-        own = {
-            name: value
-            for name, value in own.items()
-            if name.lower() not in _OF_TABLES and not name.lower().startswith(_COPY)
-        }
+        # All else is a property of the table: its owner, its comment, its collation, TBLPROPERTIES.
+        prefixed = {name[len(_COPY) :]: own[name] for name in own if name.lower().startswith(_COPY)}
+        own = {name: value for name, value in prefixed.items() if name.lower() not in _PATHS}
     path = _path(names)
     if path is None:
         return own
     option = "url" if "://" in path else "spool"
-    known = next((names[name] for name in ("spool", "url") if name in names), None)
+    lowered = {name.lower(): value for name, value in own.items()}
+    known = next((lowered[name] for name in ("spool", "url") if name in lowered), None)
     if known is None:
         own[option] = path
     elif known.strip() != path and not is_table:
@@ -71,19 +71,42 @@ def is_of_table(given: Mapping[str, str]) -> bool:
 
 
 def remembering(schema: StructType | str, own: Mapping[str, str]) -> StructType | str:
-    """Return the columns of a table with its options; a text that ends in a comment as it is."""
+    """Return the columns of a table with its options.
+
+    Raises:
+        UsageError: The columns have no room for the options, or a table has no such option.
+    """
+    for name in own:
+        if name.lower().startswith(_NOT_KEPT):
+            raise UsageError(f"a table has no option {name}: start the receiver in a query")
     text = json.dumps(dict(sorted(own.items())))
     if not isinstance(schema, str):
         schema.fields[0].metadata = {_REMEMBERED: text}
         return schema
     if schema.rstrip().endswith(("'", '"')):
-        return schema
+        raise UsageError(
+            "the option schema of a table must not end with a comment: the source keeps the "
+            "table's options there"
+        )
     quoted = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"{schema} COMMENT '{_REMEMBERED} {quoted}'"
 
 
-def with_remembered(own: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """Return the options of a query, behind those that the columns of its table carry."""
+def with_remembered(
+    own: Mapping[str, str], schema: StructType, groups: Collection[Collection[str]] = ()
+) -> dict[str, str]:
+    """Return the options of a query, behind those that the columns of its table carry.
+
+    A query that names a spool itself takes none of them: its columns may be those of any frame.
+
+    Args:
+        own: The options of the query.
+        schema: The columns.
+        groups: Options of which one can be given: one of the query replaces all of its group.
+    """
+    given = {name.lower() for name in own}
+    if "spool" in given:
+        return dict(own)
     found: dict[str, str] = {}
     for field in schema:
         comment = str((field.metadata or {}).get("comment", ""))
@@ -92,7 +115,18 @@ def with_remembered(own: Mapping[str, str], schema: StructType) -> dict[str, str
             text = comment.removeprefix(_REMEMBERED)
         if text is not None:
             found = json.loads(text)
-    return found | dict(own)
+    replaced = {
+        name.lower()
+        for group in groups
+        if any(one.lower() in given for one in group)
+        for name in group
+    }
+    kept = {
+        name: text
+        for name, text in found.items()
+        if name.lower() not in replaced and not name.lower().startswith(_NOT_KEPT)
+    }
+    return kept | dict(own)
 
 
 def _path(names: Mapping[str, str]) -> str | None:
@@ -102,5 +136,14 @@ def _path(names: Mapping[str, str]) -> str | None:
 
 
 def _plain(path: str) -> str:
-    """Return the path of a `file:` URL, and any other text as it is."""
-    return unquote(urlsplit(path).path) if path.startswith("file:") else path.strip()
+    """Return the path of a `file:` URL, and any other text as it is.
+
+    `file:///a%20b` is a URL. Spark writes `file:/a b` for the location of a table, and quotes
+    nothing.
+    """
+    if not path.startswith("file:"):
+        return path.strip()
+    rest = path.removeprefix("file:")
+    if not rest.startswith("//") or Path(rest[2:]).exists():
+        return rest.removeprefix("//")
+    return unquote("/" + rest[2:].partition("/")[2])

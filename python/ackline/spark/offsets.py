@@ -154,12 +154,16 @@ class Tracker:
         planned = self._planned(spools, start, available) if known else None
         if planned is not None:
             return planned
-        # A spool that replaced a lost one, or that is the first in its place, is new as a whole.
+        for uuid in known:
+            # If it goes and comes back, it goes on at its mark.
+            self._resolved.pop(uuid, None)
+        # A spool that replaced a lost one, that is the first in its place, or that came since the
+        # query began, is new as a whole, or goes on at the mark that the consumer has there.
         afresh = given is not None and (not given or len(available) < len(given))
         for uuid, view in spools:
             if uuid not in known:
-                is_running = given is not None
-                first = self._resolve(spools, uuid, view, afresh=afresh, is_running=is_running)
+                is_later = given is not None and spools.is_by_pattern(uuid)
+                first = self._resolve(spools, uuid, view, is_new=afresh or is_later)
                 available[uuid] = Span(first, max(first, view.durable()))
         end = self._limited(spools, available, limit)
         if given is not None and end == {u: Span(s.end, s.end) for u, s in given.items()}:
@@ -288,16 +292,12 @@ class Tracker:
         pinned = self._pinned.get(uuid, span.start)
         return Span(span.start, max(span.start, min(span.end, pinned)))
 
-    def _resolve(
-        self, spools: Spools, uuid: str, view: SpoolView, *, afresh: bool, is_running: bool
-    ) -> int:
+    def _resolve(self, spools: Spools, uuid: str, view: SpoolView, *, is_new: bool) -> int:
         if uuid not in self._resolved:
-            place = self._start.of(uuid, spools.path(uuid))
-            if is_running and spools.is_by_pattern(uuid):
-                # It has come since: all its events are new.
-                place = "committed"
-            first = view.first_kept() if afresh else self._first(uuid, view, place)
-            self._resolved[uuid] = first
+            place = self._start.named(uuid, spools.path(uuid))
+            if place is None:
+                place = "committed" if is_new else self._start.otherwise
+            self._resolved[uuid] = self._first(uuid, view, place)
         return spools.kept(uuid, self._resolved[uuid], self.losses)
 
     def _first(self, uuid: str, view: SpoolView, place: Place) -> int:
@@ -332,12 +332,18 @@ class Tracker:
         Raises:
             SpoolError: `spool.consumer_busy`: another query moves them.
         """
-        for uuid, view in spools:
+
+        def is_unmoved(uuid: str, view: SpoolView) -> bool:
             times = [at for name, _, at in view.consumers() if name == self._consumer]
-            if uuid not in ended or times != [marked_at[uuid]]:
-                return
+            return uuid in ended and times == [marked_at[uuid]]
+
+        if not all(is_unmoved(uuid, view) for uuid, view in spools):
+            return
         self.hold(spools)
+        # Another process may have held the consumer, and moved its marks, until now.
         for uuid, view in spools:
+            if not is_unmoved(uuid, view):
+                continue
             span, mark = ended[uuid], self._leases.committed(uuid)
             is_same = spools.restored(uuid, span, span.start) is None
             if is_same and mark is not None and mark < span.end <= view.durable():

@@ -144,7 +144,7 @@ def check_options(given: Mapping[str, str]) -> None:
     Raises:
         UsageError: The error of the stream or of the batch, by the options that are given.
     """
-    _known(given, (*_STREAM_NAMES, *_BATCH_ONLY), "")
+    _known(given, (*STREAM_NAMES, *_BATCH_ONLY), "")
     refusals: list[UsageError] = []
     for read in (stream_options, batch_options):
         try:
@@ -153,8 +153,8 @@ def check_options(given: Mapping[str, str]) -> None:
             refusals.append(error)
         else:
             return
-    of_stream = _unknown(given, _BATCH_NAMES)
-    of_batch = _unknown(given, _STREAM_NAMES)
+    of_stream = _unknown(given, BATCH_NAMES)
+    of_batch = _unknown(given, STREAM_NAMES)
     if of_stream and of_batch:
         raise UsageError(f"{of_stream} is an option of readStream alone, {of_batch} of read alone")
     raise refusals[1 if of_batch else 0]
@@ -166,7 +166,7 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
     Raises:
         UsageError: An option is unknown, missing or out of its range; the text names it.
     """
-    options = _known(given, _STREAM_NAMES, "readStream")
+    options = _known(given, STREAM_NAMES, "readStream")
     spools, consumer = _spools(options), _consumer(options)
     max_rows = count(options, "maxRowsPerBatch")
     return StreamOptions(
@@ -196,7 +196,7 @@ def batch_options(given: Mapping[str, str]) -> BatchOptions:
     Raises:
         UsageError: An option is unknown, missing or out of its range; the text names it.
     """
-    options = _known(given, _BATCH_NAMES, "read")
+    options = _known(given, BATCH_NAMES, "read")
     spools = _spools(options)
     start, end = _begin(options), _end(options)
     for place in (start, end):
@@ -291,8 +291,8 @@ def _spools(options: Mapping[str, str]) -> tuple[str, ...]:
             "(a writer needs the option url)"
         )
         message += (
-            ". A table whose columns are named when it is made does not keep it: "
-            "SELECT ... FROM table WITH (spool = '...')"
+            ". A table whose columns are named when it is made keeps none of its options: name "
+            "all of them in each query, SELECT ... FROM table WITH (spool = '...', ...)"
         )
         raise UsageError(message)
     for spool in spools:
@@ -468,7 +468,9 @@ _STREAM_STARTS = (
 )
 _BATCH_STARTS = ("start", *_STREAM_STARTS[1:])
 _BATCH_ENDS = ("end", "endingTimestamp", "endingOffsets", "endingOffsetsByTimestamp")
-_STREAM_NAMES = (
+PLACES: Final = ({*_STREAM_STARTS, *_BATCH_STARTS}, _BATCH_ENDS)
+"""Groups of options of which one can be given."""
+STREAM_NAMES: Final = (
     "spool",
     "consumer",
     *_STREAM_STARTS,
@@ -491,7 +493,7 @@ _STREAM_NAMES = (
     "memory",
     *_FILTERS,
 )
-_BATCH_NAMES = (
+BATCH_NAMES: Final = (
     "spool",
     *_BATCH_STARTS,
     *_BATCH_ENDS,
@@ -504,7 +506,7 @@ _BATCH_NAMES = (
     "readMemory",
     "digest",
 )
-_BATCH_ONLY = tuple(name for name in _BATCH_NAMES if name not in _STREAM_NAMES)
+_BATCH_ONLY = tuple(name for name in BATCH_NAMES if name not in STREAM_NAMES)
 # The URLs of the embedded receiver: those that it listens on, and those that it connects to.
 _PLACES = ("listen", "connect")
 # Further options of the embedded receiver, by its own names: `receiver.max_window_events`.

@@ -57,7 +57,11 @@ def patience(options: Mapping[str, str], max_rows: int | None) -> Patience | Non
         return None
     if max_rows is not None and rows > max_rows:
         raise UsageError(f"minRowsPerBatch ({rows}) is above maxRowsPerBatch ({max_rows})")
-    delay = DEFAULT_DELAY if text is None else _values.milliseconds(text)
+    # Kafka's source counts a bare number in milliseconds, other options of ours in seconds.
+    is_bare = text is not None and text.replace(".", "").isdecimal()
+    delay = DEFAULT_DELAY if text is None else None if is_bare else _values.milliseconds(text)
     if not delay:
-        raise UsageError(f"maxTriggerDelay must be a time such as 15m or 30s, not {text!r}")
+        raise UsageError(
+            f"maxTriggerDelay must be a time with its unit such as 15m or 30s, not {text!r}"
+        )
     return Patience(rows, delay)

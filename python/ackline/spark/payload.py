@@ -215,5 +215,14 @@ def _spark_type(name: str) -> DataType:
 
 
 def _names(ddl: str, column: str) -> bool:
+    """Return whether a list of columns has a column of this name: not a field within its types."""
+    depth, flat = 0, []
+    for part in re.split(r"('(?:[^'\\]|\\.)*'|[<>()])", ddl):
+        if part in ("<", "("):
+            depth += 1
+        elif part in (">", ")"):
+            depth -= 1
+        elif depth == 0 and not part.startswith("'"):
+            flat.append(part)
     name = re.escape(column)
-    return re.search(rf"(?i)(^|[,\s`]){name}[`\s:]", ddl) is not None
+    return re.search(rf"(?i)(^|[,\s`]){name}[`\s:]", "".join(flat)) is not None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 from ackline.exceptions import SpoolError, UsageError
-from ackline.spark.times import microseconds, text_of
+from ackline.spark.times import microseconds, of_milliseconds, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -23,8 +23,6 @@ StartingPosition = Literal["committed", "earliest", "latest"] | int
 
 _NUMBERS: Final = {-1: "latest", -2: "earliest"}
 """The numbers by which Spark's Kafka source knows two of the words."""
-_MOST_MILLISECONDS: Final = 253_402_300_800_000
-"""Milliseconds from 1970 to the year 10000."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +51,12 @@ class Places:
 
     def of(self, uuid: str, path: str) -> Place:
         """Return the place in a spool."""
-        return next(
-            (place for name, place in self.by_spool if _is_named(name, uuid, path)), self.otherwise
-        )
+        place = self.named(uuid, path)
+        return self.otherwise if place is None else place
+
+    def named(self, uuid: str, path: str) -> Place | None:
+        """Return the place of a spool that has one of its own; None for others."""
+        return next((place for name, place in self.by_spool if _is_named(name, uuid, path)), None)
 
     def text(self) -> str:
         """Write the places for a checkpoint: the same text for the same places."""
@@ -63,11 +64,23 @@ class Places:
         return f"offsets:{json.dumps(whole)}" if whole else _text(self.otherwise)
 
     def check(self, spools: Spools) -> None:
-        """Refuse places in spools that the query does not read.
+        """Refuse places in spools that the query does not read, and two for one spool.
 
         Raises:
             SpoolError: `spool.range`.
         """
+        if isinstance(self.otherwise, At) and len(list(spools)) > 1:
+            found = ", ".join(spools.sorted_paths())
+            message = f"spool.range: {self.option} is a position of one spool, not of {found}"
+            raise SpoolError(message, code="spool.range")
+        for uuid, _ in spools:
+            names = [name for name, _ in self.by_spool if _is_named(name, uuid, spools.path(uuid))]
+            if len(names) > 1:
+                message = (
+                    f"spool.range: the option {self.option} names one spool twice, as {names[0]!r} "
+                    f"and as {names[1]!r}"
+                )
+                raise SpoolError(message, code="spool.range")
         for name, _ in self.by_spool:
             if not any(_is_named(name, uuid, spools.path(uuid)) for uuid, _ in spools):
                 found = ", ".join(f"{spools.path(uuid)} ({uuid})" for uuid, _ in spools)
@@ -106,7 +119,9 @@ def places(options: Mapping[str, str], option: str, words: tuple[Place, ...]) ->
     if takes_words and text.lower() in words:
         return Places(option, cast("Place", text.lower()))
     try:
-        found = json.loads(text)
+        found = json.loads(text, object_pairs_hook=lambda pairs: _once(option, pairs))
+    except UsageError:
+        raise
     except ValueError:
         found = None
     if not isinstance(found, dict) or not found:
@@ -123,6 +138,15 @@ def places(options: Mapping[str, str], option: str, words: tuple[Place, ...]) ->
     return Places(option, words[0], by_spool)
 
 
+def _once(option: str, pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UsageError(f"{option} names the spool {twice!r} twice")
+    return found
+
+
 def _position(name: str, value: object, words: tuple[Place, ...]) -> Place:
     place = _NUMBERS.get(value, value) if isinstance(value, int) else value
     if isinstance(place, int) and not isinstance(place, bool) and place >= 0:
@@ -134,8 +158,8 @@ def _position(name: str, value: object, words: tuple[Place, ...]) -> Place:
 
 
 def _time(name: str, value: object, _words: tuple[Place, ...]) -> Place:
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_MILLISECONDS:
-        return value * 1000
+    if isinstance(value, int) and not isinstance(value, bool):
+        return of_milliseconds(name, value)
     if isinstance(value, str):
         return microseconds(name, value)
     raise UsageError(

@@ -45,7 +45,10 @@ from ackline.spark.offsets import (
     wait_for_more,
 )
 from ackline.spark.options import (
+    BATCH_NAMES,
     COLUMNS,
+    PLACES,
+    STREAM_NAMES,
     BatchOptions,
     StreamOptions,
     batch_options,
@@ -73,7 +76,7 @@ from ackline.spark.tasks import planned
 from ackline.spark.transactions import BatchTransactions, StreamTransactions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql.datasource import InputPartition
@@ -167,22 +170,25 @@ class AcklineSource(DataSource):
 
     def reader(self, schema: StructType) -> BatchReader:
         """Return the reader of a batch query."""
-        options = batch_options(self._with_remembered(schema))
+        options = batch_options(self._with_remembered(schema, BATCH_NAMES))
         return BatchReader(options, self._wanted(schema, options), self.cores)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Return the reader of a stream, or one that refuses at its first call."""
         try:
-            options = stream_options(self._with_remembered(schema))
+            options = stream_options(self._with_remembered(schema, STREAM_NAMES))
             return StreamReader(options, self._wanted(schema, options), self.cores)
         except UsageError as error:
             return RefusedStream(str(error))
 
-    def _with_remembered(self, schema: StructType) -> dict[str, str]:
-        options = with_remembered(self.options, schema)
+    def _with_remembered(self, schema: StructType, names: Collection[str]) -> dict[str, str]:
+        """Return the options, and those of a table that a query of this kind has."""
+        found = with_remembered(self.options, schema, PLACES)
+        known = {name.lower() for name in names}
+        own = {name.lower() for name in self.options}
         # The columns of such a table were asked for when it was made.
-        self._is_asked |= len(options) > len(self.options)
-        return options
+        self._is_asked |= len(found) > len(self.options) and "schema" not in own
+        return {name: text for name, text in found.items() if name.lower() in own | known}
 
     def _wanted(self, schema: StructType, options: BatchOptions | StreamOptions) -> Columns:
         if options.payload.ddl is not None and not self._is_asked:
@@ -473,6 +479,12 @@ def _batch_span(options: BatchOptions, uuid: str, path: str, view: SpoolView) ->
         start = end
     if isinstance(places[1], int):
         end = min(end, view.find(places[1]))
+    if start > end:
+        message = (
+            f"spool.range: the query begins at position {start} of spool {uuid} ("
+            f"{options.start.option}), behind its end at {end} ({options.end.option})"
+        )
+        raise SpoolError(message, code="spool.range")
     return Span(start, end)
 
 

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 MIN_TASK_BYTES: Final = 1 << 20
 """Bytes of segment below which a task is not worth its start, where no option sets the tasks."""
 
+MOST_TASKS: Final = 100_000
+"""The most tasks that options can ask for."""
+
 OPTIONS: Final = ("minPartitions", "maxPartitions", "maxRecordsPerPartition")
 """The options of this module, of streams and of batches."""
 
@@ -48,7 +51,8 @@ def task_options(options: Mapping[str, str]) -> TaskOptions:
     Raises:
         UsageError: An option is out of its range, or two contradict each other.
     """
-    least, most, rows = (count(options, name) for name in OPTIONS)
+    least, most = (count(options, name, MOST_TASKS) for name in OPTIONS[:2])
+    rows = count(options, OPTIONS[2])
     if least is not None and most is not None and least > most:
         raise UsageError(f"minPartitions ({least}) is above maxPartitions ({most})")
     if rows is not None and most is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ackline import _values
 from ackline._table import nearest
@@ -10,6 +10,10 @@ from ackline.exceptions import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+
+MOST: Final = 10**15
+"""The largest number of an option that has no limit of its own."""
 
 
 def unknown(where: str, name: str, names: Sequence[str]) -> UsageError:
@@ -41,8 +45,8 @@ def flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
     return text == "true"
 
 
-def count(options: Mapping[str, str], name: str, most: int | None = None) -> int | None:
-    """Read a number from 1 on; None if the option is missing.
+def count(options: Mapping[str, str], name: str, most: int = MOST) -> int | None:
+    """Read a number from 1 to `most`; None if the option is missing.
 
     Raises:
         UsageError: The value is no such number, or is above `most`.
@@ -50,9 +54,12 @@ def count(options: Mapping[str, str], name: str, most: int | None = None) -> int
     text = options.get(name.lower())
     if text is None:
         return None
-    if not text.isdecimal() or int(text) < 1 or (most is not None and int(text) > most):
-        limit = "of at least 1" if most is None else f"from 1 to {most}"
-        message = f"{name} must be a number {limit}, not {text!r}"
+    # Python refuses to read numbers of thousands of digits.
+    is_number, is_long = text.isdecimal(), len(text) > len(str(MOST))
+    if not is_number or is_long or not 1 <= int(text) <= most:
+        is_of_no_limit = most == MOST and not (is_number and (is_long or int(text) > most))
+        limit = "of at least 1" if is_of_no_limit else f"from 1 to {most}"
+        message = f"{name} must be a number {limit}, not {text[:100]!r}"
         raise UsageError(message)
     return int(text)
 
