@@ -51,7 +51,7 @@ def test_names_are_read_in_any_case_and_lists_with_blanks() -> None:
     [
         ("failOnDataLoss", "maybe", "failOnDataLoss must be true or false"),
         ("startingPosition", "timestamp:3", "committed, earliest or latest"),
-        ("maxRowsPerBatch", "0", "maxRowsPerBatch must be a number of at least 1"),
+        ("maxRowsPerBatch", "0", "maxRowsPerBatch must be a number from 1 to 1000000000000000"),
         ("maxBytesPerBatch", "64 XB", "maxBytesPerBatch must be a number of bytes"),
         ("maxPartitions", "-1", "maxPartitions must be"),
         ("minPartitions", "0", "minPartitions must be a number from 1 to 100000"),
@@ -215,7 +215,10 @@ def test_a_batch_takes_positions_and_refuses_options_of_a_stream() -> None:
     [
         ({"bogus": "1"}, r"^format\('ackline'\) has no option 'bogus', only spool, .*endingTime"),
         ({"bogus": "1", "maxRowsPerBatch": "0"}, "no option 'bogus'"),
-        ({"maxRowsPerBatch": "0"}, "^maxRowsPerBatch must be a number of at least 1, not '0'$"),
+        (
+            {"maxRowsPerBatch": "0"},
+            "^maxRowsPerBatch must be a number from 1 to 1000000000000000, not '0'$",
+        ),
         ({"startingPosition": "5"}, "^startingPosition must be committed, earliest or latest"),
         ({"start": "first"}, "^start must be a position or earliest, not 'first'$"),
         (

@@ -45,7 +45,7 @@ def test_a_batch_waits_for_the_fewest_events(receive: Receive, tmp_path: Path) -
     begun = time.monotonic()
     assert reader.latestOffset(first, limit) == first
     assert time.monotonic() - begun > 0.05, "it does not spin"
-    # What waits is marked neither: the batch before is committed, and no more.
+    # More events come: the first of them end the wait.
     receiver.send(numbered(14, 20))
     second = reader.latestOffset(first, limit)
     (span,) = second["spools"].values()
@@ -103,7 +103,7 @@ def test_what_is_there_is_read_when_the_query_ends_with_it(
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"minRowsPerBatch": "0"}, "minRowsPerBatch must be a number of at least 1"),
+        ({"minRowsPerBatch": "0"}, "minRowsPerBatch must be a number from 1 to 1000000000000000"),
         ({"maxTriggerDelay": "5s"}, "maxTriggerDelay is for minRowsPerBatch, which is not given"),
         ({"minRowsPerBatch": "5", "maxTriggerDelay": "soon"}, "must be a time with its unit"),
         ({"minRowsPerBatch": "5", "maxTriggerDelay": "900000"}, "a time with its unit such as 15m"),

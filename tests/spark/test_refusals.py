@@ -26,7 +26,11 @@ def test_a_wrong_option_is_the_last_line_when_it_is_loaded(
 ) -> None:
     for name, value, text in (
         ("bogus", "1", "format('ackline') has no option 'bogus', only spool, "),
-        ("maxRowsPerBatch", "0", "maxRowsPerBatch must be a number of at least 1, not '0'"),
+        (
+            "maxRowsPerBatch",
+            "0",
+            "maxRowsPerBatch must be a number from 1 to 1000000000000000, not '0'",
+        ),
         ("startingPosition", "5", "startingPosition must be committed, earliest or latest, not"),
     ):
         for reader in (spark.readStream, spark.read):

@@ -73,7 +73,7 @@ def measured(view: SpoolView, position: int) -> dict[str, int | float]:
     return {BEHIND: max(0, durable - position), "seconds_behind": round(age, 3)}
 
 
-def marked_at(view: SpoolView, consumer: str) -> str | None:
+def mark_time(view: SpoolView, consumer: str | None) -> str | None:
     """Return when a consumer's mark was moved last; None if there is none."""
     return next((at for name, _, at in view.consumers() if name == consumer), None)
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ackline.exceptions import SpoolError
+from ackline.spark.behind import mark_time
 from ackline.spark.leases import Leases
 from ackline.spark.losses import Loss, Losses
 from ackline.spark.places import At, Places
@@ -87,8 +88,7 @@ class Tracker:
         *,
         start_given: bool = True,
     ) -> None:
-        named = start if isinstance(start, Places) else Places("startingPosition", start)
-        self._start = named
+        self._start = start if isinstance(start, Places) else Places("startingPosition", start)
         self._start_given = start_given
         self._consumer = consumer
         self.losses = Losses() if losses is None else losses
@@ -334,8 +334,8 @@ class Tracker:
         """
 
         def is_unmoved(uuid: str, view: SpoolView) -> bool:
-            times = [at for name, _, at in view.consumers() if name == self._consumer]
-            return uuid in ended and times == [marked_at[uuid]]
+            at = mark_time(view, self._consumer)
+            return uuid in ended and at is not None and at == marked_at[uuid]
 
         if not all(is_unmoved(uuid, view) for uuid, view in spools):
             return

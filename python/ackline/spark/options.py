@@ -198,7 +198,8 @@ def batch_options(given: Mapping[str, str]) -> BatchOptions:
     """
     options = _known(given, BATCH_NAMES, "read")
     spools = _spools(options)
-    start, end = _begin(options), _end(options)
+    start = _bound(options, _BATCH_STARTS, ("earliest", "latest"))
+    end = _bound(options, _BATCH_ENDS, ("latest",))
     for place in (start, end):
         if len(spools) > 1 and isinstance(place.otherwise, At):
             raise UsageError("start and end are positions of one spool, and spool names several")
@@ -330,23 +331,16 @@ def _start(options: Mapping[str, str]) -> StartingPosition | Places:
     return cast("StartingPosition", start)
 
 
-def _begin(options: Mapping[str, str]) -> Places:
-    return _bound(options, _BATCH_STARTS, ("earliest", "latest"))
-
-
-def _end(options: Mapping[str, str]) -> Places:
-    return _bound(options, _BATCH_ENDS, ("latest",))
-
-
 def _bound(options: Mapping[str, str], names: tuple[str, ...], words: tuple[Place, ...]) -> Places:
+    """Read where a batch begins or ends in each spool; without an option at the first word."""
     name = one_of(options, names)
     if name is None:
         return Places(names[0], words[0])
     text = options[name.lower()]
-    if name.endswith("Timestamp") and "Offsets" not in name:
-        return Places(name, microseconds(name, text))
     if "Offsets" in name:
         return places(options, name, words)
+    if name.endswith("Timestamp"):
+        return Places(name, microseconds(name, text))
     if text.lower() == words[0]:
         return Places(name, words[0])
     if not text.isdecimal():

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 
 from ackline.exceptions import SpoolError, UsageError
 from ackline.spark import check_version, counted, messages, published
-from ackline.spark.behind import marked_at, measured
+from ackline.spark.behind import mark_time, measured
 from ackline.spark.columns import check_stream, own_schema, wanted_columns
 from ackline.spark.embedded import Embedded
 from ackline.spark.given import is_of_table, own_options, remembering, with_remembered
@@ -446,7 +446,7 @@ def reported(spools: Spools, end: Offset | None, consumer: str | None) -> Offset
         told = report["spools"][uuid]
         told |= {"path": spools.path(uuid)} | measured(view, at)
         if consumer is not None:
-            told["marked_at"] = marked_at(view, consumer)
+            told["marked_at"] = mark_time(view, consumer)
     return report
 
 

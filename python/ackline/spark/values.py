@@ -55,11 +55,9 @@ def count(options: Mapping[str, str], name: str, most: int = MOST) -> int | None
     if text is None:
         return None
     # Python refuses to read numbers of thousands of digits.
-    is_number, is_long = text.isdecimal(), len(text) > len(str(MOST))
-    if not is_number or is_long or not 1 <= int(text) <= most:
-        is_of_no_limit = most == MOST and not (is_number and (is_long or int(text) > most))
-        limit = "of at least 1" if is_of_no_limit else f"from 1 to {most}"
-        message = f"{name} must be a number {limit}, not {text[:100]!r}"
+    is_short = text.isdecimal() and len(text) <= len(str(MOST))
+    if not is_short or not 1 <= int(text) <= most:
+        message = f"{name} must be a number from 1 to {most}, not {text[:100]!r}"
         raise UsageError(message)
     return int(text)
 
