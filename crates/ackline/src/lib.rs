@@ -42,6 +42,7 @@ mod ingest;
 #[cfg(feature = "spool")]
 mod landing;
 mod listening;
+mod log_line;
 #[cfg(feature = "lumberjack")]
 pub mod lumberjack;
 #[cfg(feature = "micromsg")]
@@ -81,6 +82,7 @@ pub use landing::{
     ReceiverOptions, ReceiverStats, RefusalStats, SpoolStats, V1Ack,
 };
 pub use listening::Listening;
+pub use log_line::log_line;
 #[cfg(feature = "spool")]
 pub use protocols::{described, layouts, options_of, protocol_titles, protocols, receiver_options};
 #[cfg(feature = "spool")]

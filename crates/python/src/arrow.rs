@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ackline_columns::{Events, Failure};
 use ackline_spool::{Loss, Reader};
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::{RecordBatch, RecordBatchReader};
@@ -12,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyList};
 
 use crate::errors;
-use crate::project::{Events, Failure, Projection};
+use crate::project::{Projection, raised};
 use crate::runtime::Owned;
 use crate::spool::{LossRow, loss_row};
 
@@ -155,7 +156,7 @@ impl EventStream {
         })?;
         match next {
             None => Ok(None),
-            Some(Err(failure)) => Err(failure.raised()),
+            Some(Err(failure)) => Err(raised(&failure)),
             Some(Ok(lines)) => PyList::new(py, lines).map(Some),
         }
     }

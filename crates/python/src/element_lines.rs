@@ -1,173 +1,45 @@
 //! Elements of a fixed size as lines of JSON, for the command line.
 
-use std::io::Write as _;
-
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::element::{Element, Field, Kind};
 use crate::errors;
+use crate::project::made;
 
 /// See `_core.pyi`.
 #[pyclass(frozen, module = "ackline._core")]
-pub(crate) struct ElementShape {
-    element: Element,
-    /// Whether it is a type alone, whose value has no name.
-    is_one: bool,
-}
+pub(crate) struct ElementShape(ackline_columns::ElementShape);
 
 #[pymethods]
 impl ElementShape {
     #[new]
     fn new(element: &str) -> PyResult<Self> {
-        let is_one = !element.contains([',', ':']);
-        let element =
-            Element::parse(element).map_err(|text| errors::usage("element.schema", &text))?;
-        Ok(Self { element, is_one })
+        made(ackline_columns::ElementShape::new(element)).map(Self)
     }
 
     /// Bytes of every element.
     #[getter]
     fn size(&self) -> usize {
-        self.element.size()
+        self.0.size()
     }
 
     /// The description, cut off after 100 characters.
     #[getter]
     fn shown(&self) -> &str {
-        self.element.shown()
+        self.0.shown()
     }
 
     /// `NumPy`'s name of a description that is a type alone, such as `<f8`; `None` for fields.
     #[getter]
     fn numpy(&self) -> Option<String> {
-        let [field] = self.element.fields() else {
-            return None;
-        };
-        self.is_one.then(|| numpy_name(field))
+        self.0.numpy()
     }
 
     /// The values of elements that stand one behind the other, each as a line.
     fn lines<'py>(&self, py: Python<'py>, elements: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
-        let made = py.detach(|| self.made(elements));
-        match made {
+        match py.detach(|| self.0.lines(elements)) {
             Ok(lines) => Ok(PyBytes::new(py, &lines)),
             Err(why) => Err(errors::plain("AcklineError", &why)),
         }
     }
-}
-
-impl ElementShape {
-    fn made(&self, elements: &[u8]) -> Result<Vec<u8>, String> {
-        let size = self.element.size();
-        if !elements.len().is_multiple_of(size) {
-            return Err(format!(
-                "--element {} has {size} bytes, and an element of the stream has {}",
-                self.element.shown(),
-                elements.len()
-            ));
-        }
-        let mut lines = Vec::with_capacity(elements.len().saturating_mul(3));
-        for element in elements.chunks_exact(size) {
-            self.line(element, &mut lines)?;
-            lines.push(b'\n');
-        }
-        Ok(lines)
-    }
-
-    fn line(&self, element: &[u8], line: &mut Vec<u8>) -> Result<(), String> {
-        if let ([field], true) = (self.element.fields(), self.is_one) {
-            return self.value(field, element, line);
-        }
-        line.push(b'{');
-        for (number, field) in self.element.fields().iter().enumerate() {
-            if number > 0 {
-                line.push(b',');
-            }
-            put(line, &field.name);
-            line.push(b':');
-            self.value(field, element, line)?;
-        }
-        line.push(b'}');
-        Ok(())
-    }
-
-    fn value(&self, field: &Field, element: &[u8], line: &mut Vec<u8>) -> Result<(), String> {
-        let end = field.at.saturating_add(field.kind.width());
-        let bytes = element.get(field.at..end).unwrap_or_default();
-        // Every type but bytes fits into a whole number, the least significant byte first.
-        let mut wide = [0; 8];
-        if !matches!(field.kind, Kind::Bytes(_)) {
-            let known = wide.get_mut(..bytes.len()).unwrap_or_default();
-            known.copy_from_slice(bytes);
-            if field.is_big_endian {
-                known.reverse();
-            }
-        }
-        let [b0, b1, b2, b3, ..] = wide;
-        match field.kind {
-            Kind::Bool if b0 > 1 => {
-                let shown = self.element.shown();
-                return Err(format!(
-                    "an element of the stream does not fit: a bool of --element {shown} is {b0}; it is 0 or 1"
-                ));
-            }
-            Kind::Bool => put(line, &(b0 == 1)),
-            Kind::I8 => put(line, &i8::from_le_bytes([b0])),
-            Kind::I16 => put(line, &i16::from_le_bytes([b0, b1])),
-            Kind::I32 => put(line, &i32::from_le_bytes([b0, b1, b2, b3])),
-            Kind::I64 => put(line, &i64::from_le_bytes(wide)),
-            Kind::U8 | Kind::U16 | Kind::U32 | Kind::U64 => put(line, &u64::from_le_bytes(wide)),
-            Kind::F32 => {
-                let value = f32::from_le_bytes([b0, b1, b2, b3]);
-                number(line, value.into(), |line| put(line, &value));
-            }
-            Kind::F64 => {
-                let value = f64::from_le_bytes(wide);
-                number(line, value, |line| put(line, &value));
-            }
-            Kind::Bytes(_) => {
-                line.push(b'"');
-                for byte in bytes {
-                    // Memory takes everything.
-                    let _ = write!(line, "{byte:02x}");
-                }
-                line.push(b'"');
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Adds a number; those that JSON lacks are texts.
-fn number(line: &mut Vec<u8>, value: f64, finite: impl FnOnce(&mut Vec<u8>)) {
-    if value.is_nan() {
-        put(line, "NaN");
-    } else if value.is_infinite() {
-        put(line, if value > 0.0 { "Infinity" } else { "-Infinity" });
-    } else {
-        finite(line);
-    }
-}
-
-/// Adds a value of JSON.
-fn put<T: serde::Serialize + ?Sized>(line: &mut Vec<u8>, value: &T) {
-    // Memory takes everything, and numbers and texts are JSON.
-    let _ = serde_json::to_writer(line, value);
-}
-
-fn numpy_name(field: &Field) -> String {
-    let order = match field.kind {
-        Kind::Bool | Kind::I8 | Kind::U8 | Kind::Bytes(_) => '|',
-        _ if field.is_big_endian => '>',
-        _ => '<',
-    };
-    let kind = match field.kind {
-        Kind::Bool => 'b',
-        Kind::I8 | Kind::I16 | Kind::I32 | Kind::I64 => 'i',
-        Kind::U8 | Kind::U16 | Kind::U32 | Kind::U64 => 'u',
-        Kind::F32 | Kind::F64 => 'f',
-        Kind::Bytes(_) => 'V',
-    };
-    format!("{order}{kind}{}", field.kind.width())
 }

@@ -11,6 +11,7 @@ use pyo3::types::PyBytes;
 
 use crate::arrow::EventStream;
 use crate::errors;
+use crate::project::raised;
 use crate::runtime::Owned;
 
 /// The schema that the members of the observed events have in common.
@@ -37,7 +38,7 @@ impl Inference {
             let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
             events.try_for_each(|batch| batch.map(|batch| observe(&mut known, &batch)))
         })
-        .map_err(|failure| failure.raised())
+        .map_err(|failure| raised(&failure))
     }
 
     /// How many events were observed.

@@ -6,13 +6,11 @@
 //! attached at that time would abort the process.
 
 use std::collections::VecDeque;
-use std::fmt::{Debug, Write as _};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
@@ -197,11 +195,9 @@ impl Subscriber for ToPython {
         let Some(queue) = Queue::current() else {
             return;
         };
-        let mut text = Text::default();
-        event.record(&mut text);
         queue.push(Line {
             level: *event.metadata().level(),
-            text: text.message + &text.fields,
+            text: ackline::log_line(event),
         });
     }
 
@@ -217,29 +213,4 @@ impl Subscriber for ToPython {
     fn enter(&self, _: &Id) {}
 
     fn exit(&self, _: &Id) {}
-}
-
-/// `message name=value …`
-#[derive(Default)]
-struct Text {
-    message: String,
-    fields: String,
-}
-
-impl Visit for Text {
-    fn record_str(&mut self, field: &Field, value: &str) {
-        if field.name() == "message" {
-            value.clone_into(&mut self.message);
-        } else {
-            let _ = write!(self.fields, " {}={value}", field.name());
-        }
-    }
-
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        if field.name() == "message" {
-            self.message = format!("{value:?}");
-        } else {
-            let _ = write!(self.fields, " {}={value:?}", field.name());
-        }
-    }
 }

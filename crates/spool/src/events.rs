@@ -19,7 +19,7 @@ use arrow_schema::{FieldRef, SchemaRef};
 use crate::{Digester, LayoutError, SpoolError, StoredBlock, digest::sender_of};
 use columns::{Validity, Values, is_marked};
 use own::OwnAttributes;
-pub use schema::{COLUMNS, DIGEST, column};
+pub use schema::{COLUMNS, DIGEST, ENDPOINT, LISTENER, ON_REQUEST, column};
 pub(crate) use schema::{map_entries, map_fields, schema};
 
 /// Collects events into record batches of the requested columns.
@@ -83,6 +83,22 @@ struct Run {
     repeats: Option<Arc<[u8]>>,
     first_row: usize,
     attributes: Arc<[(String, String)]>,
+}
+
+impl Run {
+    /// The URL that its receiver noted.
+    fn listener(&self) -> Option<&str> {
+        let mut pairs = self.attributes.iter();
+        let found = pairs.find(|(name, _)| name == LISTENER);
+        found.map(|(_, url)| url.as_str())
+    }
+
+    /// The name of the endpoint in the name of a link of Relink: `NAME/EPOCH/ID`.
+    fn endpoint(&self) -> Option<&str> {
+        let mut parts = self.link.rsplitn(3, '/');
+        let name = parts.nth(2);
+        name.filter(|_| &*self.protocol == "relink")
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -337,6 +353,8 @@ impl Rows {
                 let pairs = pairs.map(|(name, value)| text(name).saturating_add(text(value)));
                 pairs.fold(4, usize::saturating_add)
             }
+            LISTENER => text(run.listener().unwrap_or_default()),
+            ENDPOINT => text(run.endpoint().unwrap_or_default()),
             DIGEST => 20,
             _ => 8,
         };

@@ -4,7 +4,11 @@
 
 mod source;
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -78,6 +82,8 @@ pub struct Reader {
     /// The error at the end of the readable events: returned after the batches.
     broken: Option<SpoolError>,
     state: State,
+    /// The time spent on making events of blocks by the one thread.
+    expanding: Duration,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -168,6 +174,7 @@ impl Reader {
             ready: VecDeque::new(),
             broken: None,
             state: State::Reading,
+            expanding: Duration::ZERO,
         };
         reader.here = reader.expansion(reader.room(1));
         Ok(reader)
@@ -181,6 +188,12 @@ impl Reader {
     /// The positions skipped so far, with [`OnLoss::Skip`].
     pub fn skipped(&self) -> &[Loss] {
         &self.groups.skipped
+    }
+
+    /// The time that a reader of one thread has spent on making events of blocks: on inflating them and on building
+    /// columns. The rest of its time went into reading and checking files.
+    pub fn expanding(&self) -> Duration {
+        self.expanding
     }
 
     /// Reads until a batch is ready or nothing is left.
@@ -231,7 +244,9 @@ impl Reader {
                 self.here.end();
             }
         }
+        let begun = Instant::now();
         let expanded = self.here.run(&self.layouts);
+        self.expanding += begun.elapsed();
         self.ready.extend(std::iter::from_fn(|| self.here.take()));
         if let Some(group) = expanded?.and_then(Arc::into_inner) {
             self.buffer = group.into_buffer();

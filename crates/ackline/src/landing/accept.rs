@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use ackline_link::{Admitted, BoundListener, Budget};
+use ackline_link::{Admitted, BoundListener, Budget, TurnedAway};
+use ackline_spool::LISTENER;
 
 use super::Shared;
 use super::connection::serve;
@@ -32,9 +33,12 @@ pub(crate) async fn admit(
     serve: impl Fn(Admitted) + Clone + Send + 'static,
 ) {
     let told = {
-        let shared = Arc::clone(&shared);
-        move |outcome| match outcome {
-            Ok(admitted) => serve(admitted),
+        let (shared, url) = (Arc::clone(&shared), listener.url().to_owned());
+        move |outcome: Result<Admitted, TurnedAway>| match outcome {
+            Ok(mut admitted) => {
+                admitted.peer = admitted.peer.with(LISTENER, &url);
+                serve(admitted);
+            }
             Err(turned) => shared.report.turned_away(scheme, turned),
         }
     };

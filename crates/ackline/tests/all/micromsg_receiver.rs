@@ -243,7 +243,7 @@ fn rows_of(batch: &RecordBatch) -> Vec<Row> {
     (0..batch.num_rows()).map(row).collect()
 }
 
-/// The attributes of each row.
+/// The attributes of each row, beside the URL of the receiver.
 fn attributes(dir: &Path) -> Vec<BTreeMap<String, String>> {
     let of_row = |batch: &RecordBatch, at| {
         let entries = batch["attributes"].as_map().value(at);
@@ -252,7 +252,10 @@ fn attributes(dir: &Path) -> Vec<BTreeMap<String, String>> {
         let pairs = names.zip(values);
         let pairs =
             pairs.map(|(name, value)| (name.unwrap().to_owned(), value.unwrap().to_owned()));
-        pairs.collect::<BTreeMap<_, _>>()
+        let mut pairs = pairs.collect::<BTreeMap<_, _>>();
+        let listener = pairs.remove("listener").unwrap();
+        assert!(listener.starts_with("micromsg://127.0.0.1:"), "{listener}");
+        pairs
     };
     let all = batches(dir);
     let all = all.iter();

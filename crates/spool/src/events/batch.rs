@@ -7,7 +7,7 @@ use arrow_buffer::{OffsetBuffer, ScalarBuffer};
 use arrow_schema::{DataType, Field, FieldRef};
 
 use super::columns::{Validity, attributes, received_at, repeats, texts};
-use super::{DIGEST, Rows, Run};
+use super::{DIGEST, ENDPOINT, LISTENER, Rows, Run};
 
 impl Rows {
     pub(super) fn build(&mut self) -> Result<RecordBatch, arrow_schema::ArrowError> {
@@ -45,6 +45,8 @@ impl Rows {
                 rows,
             ))),
             "repeat" => Arc::new(repeats(rows, &self.runs)),
+            LISTENER => Arc::new(self.text(Run::listener)?),
+            ENDPOINT => Arc::new(self.text(Run::endpoint)?),
             DIGEST => Arc::new(self.values.digests.finish(None)?),
             "attributes" => {
                 let own = self.values.attributes.take();

@@ -26,29 +26,39 @@ pub const COLUMNS: [&str; 12] = [
 /// computed from its sender and its bytes (`Digester::of_sender`).
 pub const DIGEST: &str = "digest";
 
+/// The URL that a receiver listened on, or connected to, when it took the event: the attribute of this name. It is null
+/// for events of receivers that noted none.
+pub const LISTENER: &str = "listener";
+
+/// The name of the endpoint that the event was sent to, by Relink: the beginning of `link`. It is null for other
+/// protocols.
+pub const ENDPOINT: &str = "endpoint";
+
+/// The columns that are built only if they are named, behind all others.
+pub const ON_REQUEST: [&str; 3] = [DIGEST, LISTENER, ENDPOINT];
+
 /// The schema of these columns, in the order of [`COLUMNS`]; all of them if none are named.
 pub(crate) fn schema(columns: Option<&[String]>) -> Result<SchemaRef, SpoolError> {
-    if let Some(name) = columns
-        .into_iter()
-        .flatten()
-        .find(|name| !COLUMNS.contains(&name.as_str()) && *name != DIGEST)
-    {
+    if let Some(name) = columns.into_iter().flatten().find(|name| !is_known(name)) {
         return Err(SpoolError::Column { name: name.clone() });
     }
     let named = |name: &str| columns.is_some_and(|columns| columns.iter().any(|c| c == name));
     let wanted = |name: &str| columns.is_none() || named(name);
     let ordered = COLUMNS.iter().filter(|name| wanted(name));
     let fields = ordered
-        .chain([&DIGEST].into_iter().filter(|name| named(name)))
+        .chain(ON_REQUEST.iter().filter(|name| named(name)))
         .map(|name| Field::new(*name, data_type(name), true))
         .collect::<Vec<_>>();
     Ok(Arc::new(Schema::new(fields)))
 }
 
-/// The Arrow field of a column of [`COLUMNS`] or [`DIGEST`]; `None` if there is none.
+/// The Arrow field of a column of [`COLUMNS`] or [`ON_REQUEST`]; `None` if there is none.
 pub fn column(name: &str) -> Option<Field> {
-    let is_known = COLUMNS.contains(&name) || name == DIGEST;
-    is_known.then(|| Field::new(name, data_type(name), true))
+    is_known(name).then(|| Field::new(name, data_type(name), true))
+}
+
+fn is_known(name: &str) -> bool {
+    COLUMNS.contains(&name) || ON_REQUEST.contains(&name)
 }
 
 fn data_type(column: &str) -> DataType {

@@ -190,6 +190,61 @@ fn the_digest_of_an_event_is_that_of_its_sender_whatever_its_attributes_say() {
 }
 
 #[test]
+fn listener_and_endpoint_are_columns_of_those_that_name_them() {
+    let (_temp, dir) = temp();
+    let writer = open(&dir);
+    let links = [
+        ("relink", "orders/17/1"),
+        ("relink", "/17/2"),
+        ("relink", "a/b/17/3"),
+        ("bpmux", "orders/17/4"),
+    ];
+    for (at, (protocol, link)) in (0..).zip(links) {
+        let mut one = Block {
+            attributes: vec![("a".into(), "b".into())],
+            body: vec![Bytes::from("listener=own|x")],
+            ..block(0, 1)
+        };
+        one.origin.protocol = protocol.into();
+        one.origin.link = link.into();
+        if at != 1 {
+            let url = format!("relink://h:{at}");
+            one.attributes.push(("listener".into(), url.into()));
+        }
+        writer.append(one, Arc::new(Told::default()), at, Promise::Durable);
+    }
+    assert!(writer.flush(WAIT));
+    let columns = ["endpoint", "listener"].map(str::to_owned);
+    let options = ReadOptions {
+        columns: Some(columns.to_vec()),
+        ..ReadOptions::default()
+    };
+    let batches = read(&dir, false, &options).unwrap();
+    let names: Vec<_> = batches[0].schema().fields().iter().cloned().collect();
+    assert_eq!(names[0].name(), "listener", "in the order of ON_REQUEST");
+    let texts = |name: &str| -> Vec<Option<String>> {
+        let texts = batches[0][name].as_string::<i32>().iter();
+        texts.map(|text| text.map(str::to_owned)).collect()
+    };
+    let some = |text: &str| Some(text.to_owned());
+    assert_eq!(
+        texts("listener"),
+        [
+            some("relink://h:0"),
+            None,
+            some("relink://h:2"),
+            some("relink://h:3")
+        ]
+    );
+    assert_eq!(
+        texts("endpoint"),
+        [some("orders"), some(""), some("a/b"), None]
+    );
+    let all = read(&dir, true, &ReadOptions::default()).unwrap();
+    assert!(all[0].column_by_name("listener").is_none());
+}
+
+#[test]
 fn attributes_that_nobody_wants_are_not_read() {
     let (_temp, dir) = spool_of(&[&["x=1|0", "x=2|1"]]);
     for column in ["payload", "sequence", DIGEST, "position"] {

@@ -65,6 +65,36 @@ fn however_many_segments_are_read_few_are_open() {
 }
 
 #[test]
+fn a_batch_is_planned_in_a_hundred_thousand_segments() {
+    let segments = 100_000;
+    let (_temp, spool) = made_of(&many(segments));
+    let whole = spool.slices(0..segments, 16, 1).unwrap();
+    assert_eq!(whole.len() as u64, segments, "a slice lies in one segment");
+    let ends = whole.iter().map(|slice| (slice.start, slice.end));
+    assert!(ends.eq((0..segments).map(|at| (at, at + 1))));
+    let spool = Spool::open(spool.folder.dir()).unwrap();
+    // The first plan of a view lists the folder; each one after that looks at its own segments alone.
+    assert_eq!(
+        spool.end_for(segments - 5, Some(3), None).unwrap(),
+        segments - 2
+    );
+    let before = accesses();
+    for first in [0, segments / 2, segments - 5] {
+        assert_eq!(spool.end_for(first, Some(3), None).unwrap(), first + 3);
+        assert_eq!(spool.slices(first..first + 3, 4, 1).unwrap().len(), 3);
+    }
+    let calls = accesses() - before;
+    assert!(calls < 1_000, "{calls} system calls of reading");
+}
+
+/// The system calls by which this thread has read so far.
+fn accesses() -> u64 {
+    let io = fs::read_to_string("/proc/thread-self/io").unwrap();
+    let line = io.lines().find(|line| line.starts_with("syscr:")).unwrap();
+    line.trim_start_matches("syscr:").trim().parse().unwrap()
+}
+
+#[test]
 fn opening_a_spool_lists_no_segments() {
     let (_temp, spool) = made_of(&many(3));
     assert_eq!(spool.first_kept().unwrap(), 0);

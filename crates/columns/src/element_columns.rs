@@ -38,6 +38,11 @@ impl Elements {
         &self.plan
     }
 
+    /// The handling of malformed events.
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode
+    }
+
     /// The events of a batch with the columns of the schema.
     ///
     /// # Errors
@@ -263,11 +268,19 @@ fn column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a ArrayRef, Elemen
 
 /// The fault of an event that is no element.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Malformed {
+pub enum Malformed {
     /// The payload has another length.
-    Size { bytes: usize, size: usize },
+    Size {
+        /// Bytes of the payload.
+        bytes: usize,
+        /// Bytes of an element.
+        size: usize,
+    },
     /// A truth value is neither 0 nor 1.
-    Bool { field: String },
+    Bool {
+        /// The field's name.
+        field: String,
+    },
     /// The event has keys and values in place of a payload.
     Pairs,
 }
@@ -303,10 +316,12 @@ impl Display for Malformed {
 
 /// The reason a batch could not be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum ElementError {
+pub enum ElementError {
     /// An event is malformed and the mode is [`Mode::FailFast`].
     Malformed {
+        /// The event's position.
         position: u64,
+        /// The event's fault.
         reason: Malformed,
         /// The description; cut off after 100 characters.
         element: String,
@@ -316,7 +331,8 @@ pub(crate) enum ElementError {
 }
 
 impl ElementError {
-    pub(crate) fn code(&self) -> &'static str {
+    /// The stable code of the error.
+    pub fn code(&self) -> &'static str {
         match self {
             Self::Malformed { reason, .. } => reason.code(),
             Self::Batch(_) => "element.batch",
@@ -339,6 +355,8 @@ impl Display for ElementError {
         }
     }
 }
+
+impl std::error::Error for ElementError {}
 
 impl From<ArrowError> for ElementError {
     fn from(error: ArrowError) -> Self {

@@ -1,0 +1,3 @@
+//! Tests of parts that the crate does not offer by themselves.
+
+mod elements;

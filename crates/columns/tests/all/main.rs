@@ -1,0 +1,3 @@
+//! The crate from outside: tasks over real spools.
+
+mod task;
