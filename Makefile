@@ -34,14 +34,14 @@ export NO_MKDOCS_2_WARNING := 1
 # The sources of the wheel: when none of them is newer than the stamp, setup has nothing to do.
 SOURCES := Cargo.toml Cargo.lock pyproject.toml README.md \
   $(shell find crates -name '*.rs' -not -path '*/tests/*' -not -path '*/benches/*' -not -path 'crates/bench/*' -not -path 'crates/testkit/*' -not -path 'crates/vectors/*') \
-  $(wildcard crates/*/Cargo.toml) \
-  $(shell find python -type f -not -name '*.pyc' -not -name '*.so' 2>/dev/null)
+  $(wildcard crates/*/Cargo.toml) .ci/jar $(shell find jvm -type f) \
+  $(shell find python -type f -not -name '*.pyc' -not -name '*.so' -not -name '*.jar' 2>/dev/null)
 
 .PHONY: help
 help: ## Print this list
 	@printf 'Ackline. The commands:\n\n'
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-19s %s\n", $$1, $$2 }'
-	@printf '\nOptions: PYTHON=python3.12   EVENTS=500000 (demo)   ROUNDS=1000 (soak)   CUTS=200 (power)   SECONDS_EACH=300 RUNS=100000000 SANITIZER=none MAX_LEN=256 FLAGS=--no-trace-compares TARGET=link_ledger (fuzz)   SECONDS=600 (attack)   SEEDS=1000000 SEED=0 (sim)   NOTE=--note (callgrind)   PARTS=together WORKERS=2 (test-python)   ACKLINE_VECTORS=DIR (vectors)   ADVISORIES=DIR (audit)\n'
+	@printf '\nOptions: PYTHON=python3.12   EVENTS=500000 (demo)   ROUNDS=1000 (soak)   CUTS=200 (power)   SECONDS_EACH=300 RUNS=100000000 SANITIZER=none MAX_LEN=256 FLAGS=--no-trace-compares TARGET=link_ledger (fuzz)   SECONDS=600 (attack)   SEEDS=1000000 SEED=0 (sim)   NOTE=--note (callgrind)   BUYER=--kill (buyer)   PARTS=together WORKERS=2 (test-python)   ACKLINE_VECTORS=DIR (vectors)   ADVISORIES=DIR (audit)\n'
 
 .PHONY: setup
 setup: $(VENV)/.stamp-wheel ## Build everything once and install it with all extras into .venv
@@ -57,6 +57,7 @@ $(VENV)/.stamp-tools: .ci/requirements.lock .ci/need
 $(VENV)/.stamp-wheel: $(VENV)/.stamp-tools $(SOURCES)
 	@echo '== release build of the wheel (3 to 5 minutes the first time)'
 	rm -f $(WHEELS)/ackline-*.whl
+	.ci/jar
 	$(BIN)/maturin build --release --locked --out $(WHEELS)
 	@echo '== ackline into $(VENV), beside its extras'
 	for wheel in $(WHEELS)/ackline-*.whl; do \
@@ -125,6 +126,7 @@ attack-table: $(VENV)/.stamp-tools ## Write the figures of the last `make test-a
 
 .PHONY: test-spark
 test-spark: setup $(SPARK42)/.stamp ## Run the tests of Spark, and the contract with its oldest supported release
+	@.ci/need maven
 	# One session at a time: on two cores two sessions would exceed their deadlines.
 	$(BIN)/python -m pytest tests/spark
 	PYTHONPATH=$(CURDIR)/$(SPARK42) $(BIN)/python -m pytest tests/spark/test_contract.py \
@@ -195,6 +197,20 @@ power: setup ## Run CUTS=200 power cuts of a spool on ext4 and on XFS; count eve
 .PHONY: bench
 bench: setup ## Measure the figures of docs/performance.md on this machine
 	$(BIN)/python tests/bench/run.py
+
+# Options of the buyer's figure, such as BUYER='--rates 5000 --kill --rounds 1'; without them three runs.
+BUYER ?=
+.PHONY: buyer
+buyer: setup $(SPARK42)/.stamp ## Measure Filebeat, Kafka, Spark, Parquet against Filebeat, Ackline, Spark, Parquet (two hours)
+	@.ci/need python java go maven
+ifeq ($(BUYER),)
+	$(BIN)/python tests/bench/buyer.py
+	# Filebeat's pauses of up to 10 s hide the latency of what follows it.
+	$(BIN)/python tests/bench/buyer.py --rates 5000,20000 --profile defaults --profile recommended --eager-filebeat
+	$(BIN)/python tests/bench/buyer.py --rates 5000 --profile defaults --kill
+else
+	$(BIN)/python tests/bench/buyer.py $(BUYER)
+endif
 
 .PHONY: callgrind
 callgrind: ## Count the instructions for each event, and compare them with the noted figures; NOTE=--note writes them

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from harness import Receiver
+from pyspark.errors import AnalysisException
 
 from ackline import UsageError
 from ackline.spark.options import BatchOptions, batch_options, stream_options
@@ -198,6 +199,6 @@ def test_a_column_that_cannot_be_filled_is_refused(
 ) -> None:
     reader = spark.read.format("ackline").option("spool", str(doubles)).options(**options)
     reader = reader.option("reactive.element", element)
-    with pytest.raises(Exception, match="UsageError") as error:
+    with pytest.raises(AnalysisException) as error:
         (reader if schema is None else reader.schema(schema)).load().collect()
     assert message in str(error.value)

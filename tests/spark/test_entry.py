@@ -13,6 +13,7 @@ import pytest
 from harness import HOST, Receiver, numbered
 
 from ackline import Spool
+from ackline.spark.jar import path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,13 +84,17 @@ def run(tool: str, directory: Path, *arguments: str, text: str = "") -> str:
     return done.stdout
 
 
-def test_spark_sql_reads_and_writes_tables(receive: Receive, tmp_path: Path) -> None:
+@pytest.mark.parametrize("jars", [[], [f"--jars={path()}"]], ids=["python", "jar"])
+def test_spark_sql_reads_and_writes_tables(
+    receive: Receive, tmp_path: Path, jars: list[str]
+) -> None:
     receiver = receive(tmp_path / "spool")
     receiver.send(numbered(0, 30))
     url = f"lumberjack://{HOST}:{receiver.port}"
     out = run(
         "spark-sql",
         tmp_path,
+        *jars,
         f"--conf=spark.sql.warehouse.dir={tmp_path / 'warehouse'}",
         "-e",
         f"""
@@ -105,7 +110,8 @@ def test_spark_sql_reads_and_writes_tables(receive: Receive, tmp_path: Path) -> 
     assert "after\t35\t34\n" in out
 
 
-def test_a_scala_shell_reads_a_spool(receive: Receive, tmp_path: Path) -> None:
+@pytest.mark.parametrize("jars", [[], [f"--jars={path()}"]], ids=["python", "jar"])
+def test_a_scala_shell_reads_a_spool(receive: Receive, tmp_path: Path, jars: list[str]) -> None:
     receiver = receive(tmp_path / "spool")
     receiver.send(numbered(0, 30))
     scala = f"""
@@ -113,16 +119,17 @@ def test_a_scala_shell_reads_a_spool(receive: Receive, tmp_path: Path) -> None:
     println("rows " + events.where("position >= 10").count())
     sys.exit(0)
     """
-    assert "rows 20\n" in run("spark-shell", tmp_path, text=scala)
+    assert "rows 20\n" in run("spark-shell", tmp_path, *jars, text=scala)
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.parametrize("jars", [{}, {"spark.jars": path()}], ids=["python", "jar"])
 def test_spark_connect_reads_with_and_without_register(
-    receive: Receive, tmp_path: Path, port: int
+    receive: Receive, tmp_path: Path, port: int, jars: dict[str, str]
 ) -> None:
     receiver = receive(tmp_path / "spool")
     receiver.send(numbered(0, 30))
-    options = {
+    options = jars | {
         "spark.ui.enabled": "false",
         "spark.driver.memory": "600m",
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",

@@ -136,3 +136,23 @@ def test_the_stream_is_asked_for_behind_events_of_another_protocol(
         reader.load(str(tmp_path / "mixed")).collect()
     rows = reader.option("eventColumns", "stream").load(str(tmp_path / "mixed")).collect()
     assert [tuple(row) for row in rows] == [("orders", "a"), (None, "no")]
+
+
+def test_the_listener_is_a_column_of_those_that_ask_for_it(
+    spark: SparkSession, receive: Receive, tmp_path: Path
+) -> None:
+    receiver = receive(tmp_path / "spool")
+    receiver.send([b'{"listener":"theirs","endpoint":5}'])
+    url = f"lumberjack://127.0.0.1:{receiver.port}"
+    reader = spark.read.format("ackline").option("spool", str(receiver.spool))
+    assert not {"listener", "endpoint"} & set(reader.load().columns)
+    named = reader.option("columns", "endpoint,position,listener").load()
+    assert [tuple(row) for row in named.collect()] == [(None, 0, url)]
+    reader = spark.read.format("ackline").option("spool", str(receiver.spool))
+    members = reader.schema("position BIGINT, listener STRING, endpoint BIGINT")
+    assert [tuple(row) for row in members.load().collect()] == [(0, "theirs", 5)]
+    renamed = spark.read.format("ackline").option("eventColumns", "url=listener, to=endpoint")
+    renamed = renamed.schema("url STRING, listener STRING, to STRING")
+    assert [tuple(row) for row in renamed.load(str(receiver.spool)).collect()] == [
+        (url, "theirs", None)
+    ]

@@ -14,7 +14,7 @@ from ackline.spark import check_master, check_version
 from ackline.spark.given import own_options
 from ackline.spark.options import batch_options, check_options, stream_options
 from ackline.spark.places import At
-from ackline.spark.sink import check_sink_options
+from ackline.spark.sink_options import check_sink_options
 from ackline.spark.source import AcklineSource
 from ackline.spark.tasks import TaskOptions
 

@@ -13,11 +13,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from ackline import _core
 from ackline.exceptions import SpoolError, UsageError
+from ackline.spark import planning, source, tasks
 from ackline.spark import reader as reading
-from ackline.spark import source, tasks
+from ackline.spark.columns import Columns
 from ackline.spark.offsets import concrete
 from ackline.spark.options import batch_options, stream_options
-from ackline.spark.reader import Columns
 from ackline.spark.spools import Span
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ def test_events_that_come_while_latest_offset_waits_are_in_the_next_batch(
 ) -> None:
     receiver = receive(tmp_path / "spool")
     receiver.send(numbered(0, 10))
-    monkeypatch.setattr(source, "wait_for_more", lambda *_: receiver.send(numbered(10, 5)))
+    monkeypatch.setattr(planning, "wait_for_more", lambda *_: receiver.send(numbered(10, 5)))
     reader = stream(receiver.spool)
     assert reader.latestOffset(at(receiver, 0, 10), ReadAllAvailable()) == at(receiver, 10, 15)
 
@@ -236,7 +236,7 @@ def test_available_now_ends_where_it_was_pinned_without_waiting(
 ) -> None:
     receiver = receive(tmp_path / "spool")
     receiver.send(numbered(0, 10))
-    monkeypatch.setattr(source, "wait_for_more", lambda *_: pytest.fail("it waits"))
+    monkeypatch.setattr(planning, "wait_for_more", lambda *_: pytest.fail("it waits"))
     reader = stream(receiver.spool)
     reader.prepareForTriggerAvailableNow()
     receiver.send(numbered(10, 5))

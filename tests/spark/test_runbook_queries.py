@@ -26,9 +26,9 @@ from test_reader import positions, with_a_gap
 
 from ackline import _core
 from ackline.exceptions import SpoolError
+from ackline.spark.columns import Columns
 from ackline.spark.options import stream_options
 from ackline.spark.plans import KEPT
-from ackline.spark.reader import Columns
 from ackline.spark.source import StreamReader
 
 if TYPE_CHECKING:
@@ -526,7 +526,7 @@ def of_the_sources() -> set[str]:
     """Every code of the Spark source and sink, of the spools that they read, and of payloads."""
     files = [*ROOT.glob("python/ackline/spark/*.py"), *ROOT.glob("crates/spool/src/**/*.rs")]
     files += [*ROOT.glob("crates/json/src/**/*.rs"), ROOT / "crates/python/src/consumers.rs"]
-    files.append(ROOT / "crates/python/src/element_columns.rs")
+    files.append(ROOT / "crates/columns/src/element_columns.rs")
     found: set[str] = set()
     for file in files:
         if "tests" not in file.parts and file.name != "tests.rs":

@@ -30,7 +30,8 @@ from pyspark.sql.types import (
 from ackline import _core
 from ackline.exceptions import AcklineError, LinkLost, UsageError
 from ackline.spark.message_columns import message_columns
-from ackline.spark.sink import check_rows, check_sink_options, sink_options
+from ackline.spark.sink import check_rows
+from ackline.spark.sink_options import check_sink_options, sink_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -23,7 +23,8 @@ from pyspark.sql.types import (
 import ackline.spark
 from ackline.cli import values
 from ackline.exceptions import AcklineError, UsageError
-from ackline.spark.sink import check_rows, check_sink_options, sink_options
+from ackline.spark.sink import check_rows
+from ackline.spark.sink_options import check_sink_options, sink_options
 from ackline.spark.source import AcklineSource
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from tap import Tap
 from ackline import _core
 from ackline.exceptions import LinkLost, UsageError
 from ackline.spark import transactions
-from ackline.spark.sink import check_sink_options
+from ackline.spark.sink_options import check_sink_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,8 +18,8 @@ from queries import Flood, Query, durable, mark
 import ackline.spark
 from ackline import _core
 from ackline.spark import TUNED_SETTINGS
+from ackline.spark.columns import Columns
 from ackline.spark.options import COLUMNS, stream_options
-from ackline.spark.reader import Columns
 from ackline.spark.source import StreamReader
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from ackline.spark.reader import Piece
+from ackline.spark.pieces import Piece
 from ackline.spark.tasks import MIN_TASK_BYTES, packed
 
 

@@ -10,11 +10,21 @@ import re
 from typing import TYPE_CHECKING
 
 from ackline.spark.behind import SpoolLag, lag
+from ackline.spark.explained import BatchCost, Explanation, explain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["TUNED_SETTINGS", "SpoolLag", "lag", "register", "tuned"]
+__all__ = [
+    "TUNED_SETTINGS",
+    "BatchCost",
+    "Explanation",
+    "SpoolLag",
+    "explain",
+    "lag",
+    "register",
+    "tuned",
+]
 
 TUNED_SETTINGS = {
     # A Python task costs about 24 ms over a Unix socket and 49 ms over loopback TCP.
@@ -30,16 +40,19 @@ TUNED_SETTINGS = {
 _MINIMUM = (4, 2)
 
 
-def register(spark: SparkSession, *, writes_only: bool = False) -> None:
+def register(spark: SparkSession, *, writes_only: bool = False, jar: bool = True) -> None:
     """Make `format("ackline")` known to a session, for reading and for writing.
 
     Spark finds it without this call, too. The call tells it how many tasks the session runs at
     once, checks the master, and listens to the session's queries (not those of Spark Connect): it
-    logs how far they are behind, and moves a consumer's marks when a query has ended.
+    logs how far they are behind, and moves a consumer's marks when a query has ended. It puts the
+    jar of this package on the session's class path, with which Spark reads without Python workers
+    (not that of Spark Connect: its server has a class path of its own).
 
     Args:
         spark: A session of Spark 4.2 or newer whose master is on this machine.
         writes_only: Whether the session only writes to it; any master can do that.
+        jar: Whether the jar is used where this package has it; Python workers read without it.
 
     Raises:
         UsageError: Spark is too old, or its executors may run on machines that do not hold the
@@ -53,17 +66,25 @@ def register(spark: SparkSession, *, writes_only: bool = False) -> None:
     check_version(spark.version)
     if not writes_only:
         check_master(master_of(spark))
-    from ackline.spark.source import AcklineSource
+    is_remote = is_of_connect(spark)
+    if writes_only or is_remote or not jar or not _has_jar(spark):
+        from ackline.spark.source import AcklineSource
 
-    class Registered(AcklineSource):
-        cores = cores_of(spark)
+        class Registered(AcklineSource):
+            cores = cores_of(spark)
 
-    spark.dataSource.register(Registered)
+        spark.dataSource.register(Registered)
     # A program of Spark Connect with a listener would not end before it stops its session.
-    if not writes_only and not is_of_connect(spark):
+    if not writes_only and not is_remote:
         from ackline.spark.watch import watch
 
         watch(spark)
+
+
+def _has_jar(spark: SparkSession) -> bool:
+    from ackline.spark.jar import add
+
+    return add(spark)
 
 
 def tuned(builder: SparkSession.Builder) -> SparkSession.Builder:

@@ -2,54 +2,61 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-    VariantType,
-)
-
 from ackline.exceptions import UsageError
-from ackline.spark.options import DIGEST, BatchOptions, StreamOptions, check_columns
-from ackline.spark.payload import PayloadOptions, element_columns, projection
-from ackline.spark.reader import Columns
+from ackline.spark.fields import Field
+from ackline.spark.options import COLUMNS, DIGEST, BatchOptions, StreamOptions, check_columns
+from ackline.spark.payload import Filling, PayloadOptions, element_columns, filling
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
+    from ackline.spark.fields import Schema
     from ackline.spark.spools import Span, Spools
 
 
-def schema_of(columns: Sequence[str]) -> StructType:
-    """Return the schema of an event's `columns`."""
-    return StructType([StructField(name, _TYPES[name], nullable=True) for name in columns])
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns that are built of each event.
+
+    Attributes:
+        names: The columns, in the order wanted.
+        projection: The columns that not every event has, and how they are filled; None if there
+            are none.
+        of_events: Without a projection, the names that the columns have in an event, in the same
+            order; empty if they are the same.
+        beside_stream: A member of JSON beside the column `stream`, where no option says that this
+            is the event's; None if there is no doubt.
+    """
+
+    names: tuple[str, ...]
+    projection: Filling | None = None
+    of_events: tuple[str, ...] = ()
+    beside_stream: str | None = None
 
 
-def own_schema(columns: Sequence[str], payload: PayloadOptions) -> StructType:
+def fields_of(columns: Sequence[str]) -> tuple[Field, ...]:
+    """Return the fields of an event's `columns`."""
+    return tuple(Field(name, _TYPES[name]) for name in columns)
+
+
+def own_schema(columns: Sequence[str], payload: PayloadOptions) -> tuple[Field, ...]:
     """Return the schema of an event's `columns` if the query gives none."""
-    schema = schema_of(columns)
+    fields = fields_of(columns)
     if payload.element is not None:
-        return StructType([*schema, *element_columns(payload)])
+        return (*fields, *element_columns(payload))
     if not payload.is_variant or "payload" not in columns:
-        return schema
-    fields = [
-        StructField(field.name, VariantType()) if field.name == "payload" else field
-        for field in schema
-    ]
+        return fields
+    fields = tuple(
+        Field(field.name, VARIANT) if field.name == "payload" else field for field in fields
+    )
     # A text that is no JSON is no VARIANT, and must not be lost.
-    return StructType([*fields, StructField(payload.corrupt_record, StringType())])
+    return (*fields, Field(payload.corrupt_record, "string"))
 
 
-def wanted_columns(schema: StructType, options: StreamOptions | BatchOptions) -> Columns:
+def wanted_columns(schema: Schema, options: StreamOptions | BatchOptions) -> Columns:
     """Return the columns that a query's schema wants.
 
     Args:
@@ -60,14 +67,13 @@ def wanted_columns(schema: StructType, options: StreamOptions | BatchOptions) ->
         UsageError: A column of every event has another type or may not be null, a column cannot be
             filled from JSON, or an option contradicts the schema.
     """
-    names, chosen = tuple(schema.names), options.columns
-    own = own_columns(names, options.payload)
+    names, chosen = schema.names, options.columns
+    own = own_columns(names, options.payload, chosen or ())
     of_payload = [
-        field.name
-        for field in schema
-        if field.name not in own or isinstance(field.dataType, VariantType)
+        field.name for field in schema.fields if field.name not in own or field.kind == VARIANT
     ]
-    if chosen is not None and own_schema(chosen, options.payload).names != list(names):
+    own_names = () if chosen is None else own_schema(chosen, options.payload)
+    if chosen is not None and tuple(field.name for field in own_names) != names:
         message = (
             f"the option columns wants {', '.join(chosen)} and .schema(…) {', '.join(names)}: "
             "give one of them"
@@ -81,20 +87,27 @@ def wanted_columns(schema: StructType, options: StreamOptions | BatchOptions) ->
             message = f"column {of_payload[0]} is filled from {kind}; the quarantine has none"
             raise UsageError(message)
         beside = _beside_stream(own, names, options.payload)
-        return Columns(names, projection(schema, options.payload), beside_stream=beside)
+        return Columns(names, filling(schema, options.payload), beside_stream=beside)
     check_columns(tuple(dict.fromkeys(own.values())))
-    for name, wanted, given in zip(names, schema_of([*own.values()]), schema, strict=True):
-        if wanted.dataType != given.dataType or not given.nullable:
+    for wanted, given in zip(fields_of([*own.values()]), schema.fields, strict=True):
+        if wanted.kind != given.kind or not given.nullable:
             message = (
-                f"column {name} is a nullable {wanted.dataType.simpleString()}, not "
-                f"{given.dataType.simpleString()}{'' if given.nullable else ' not null'}"
+                f"column {given.name} is a nullable {wanted.kind}, not "
+                f"{given.kind}{'' if given.nullable else ' not null'}"
             )
             raise UsageError(message)
     return Columns(names, of_events=tuple(own.values()))
 
 
-def own_columns(names: Sequence[str], payload: PayloadOptions) -> dict[str, str]:
+def own_columns(
+    names: Sequence[str], payload: PayloadOptions, chosen: Collection[str] = ()
+) -> dict[str, str]:
     """Return the names of a schema that are columns of every event, with their names there.
+
+    Args:
+        names: The columns of the schema.
+        payload: The options for payloads as columns.
+        chosen: The columns that the option `columns` names.
 
     Raises:
         UsageError: `eventColumns` names a column that the schema or an event does not have.
@@ -109,7 +122,9 @@ def own_columns(names: Sequence[str], payload: PayloadOptions) -> dict[str, str]
             if name not in names:
                 raise UsageError(f"eventColumns names {name}, which the schema does not have")
         return {name: named[name] for name in names if name in named}
-    return {name: name for name in names if name in _TYPES}
+    # Members of JSON may have the names of the others.
+    reserved = {*COLUMNS, DIGEST, *chosen}
+    return {name: name for name in names if name in reserved and name in _TYPES}
 
 
 def check_stream(columns: Columns, spools: Spools, spans: Mapping[str, Span]) -> None:
@@ -145,18 +160,23 @@ def _beside_stream(
     return next((name for name in names if name not in own and name not in special), None)
 
 
-_TYPES: Final[Mapping[str, DataType]] = {
-    "spool": StringType(),
-    "position": LongType(),
-    "received_at": TimestampType(),
-    "protocol": StringType(),
-    "peer": StringType(),
-    "link": StringType(),
-    "stream": StringType(),
-    "sequence": LongType(),
-    "repeat": BooleanType(),
-    "attributes": MapType(StringType(), StringType()),
-    "parts": ArrayType(BinaryType()),
-    "payload": BinaryType(),
-    "digest": BinaryType(),
+VARIANT: Final = "variant"
+"""The type of a column that holds a whole payload."""
+
+_TYPES: Final[Mapping[str, str]] = {
+    "spool": "string",
+    "position": "bigint",
+    "received_at": "timestamp",
+    "protocol": "string",
+    "peer": "string",
+    "link": "string",
+    "stream": "string",
+    "sequence": "bigint",
+    "repeat": "boolean",
+    "attributes": "map<string,string>",
+    "parts": "array<binary>",
+    "payload": "binary",
+    "digest": "binary",
+    "listener": "string",
+    "endpoint": "string",
 }

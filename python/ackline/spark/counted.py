@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ackline.spark.sink import SinkOptions
+    from ackline.spark.sink_options import SinkOptions
 
 
 def send(options: SinkOptions, query: str, batch: int, batches: Iterator[pa.RecordBatch]) -> Sent:

@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Final
 
 from ackline.exceptions import SpoolError, TransportError, UsageError
@@ -59,7 +60,9 @@ class Embedded:
         self._receiver = self._started()
         urls = ", ".join([*self._receiver.urls, *self._options.connect])
         _log.info("the embedded receiver receives from %s code=spark.listening", urls)
-        threading.Thread(target=self._follow, args=(self._receiver,), daemon=True).start()
+        # The new thread's log lines name the query of this one.
+        run = copy_context().run
+        threading.Thread(target=run, args=(self._follow, self._receiver), daemon=True).start()
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, _leave)
 

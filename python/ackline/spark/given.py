@@ -8,6 +8,7 @@ metadata of the first column, or, where a text names the columns, in the comment
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
@@ -15,9 +16,9 @@ from urllib.parse import unquote
 from ackline.exceptions import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
-    from pyspark.sql.types import StructType
+    from ackline.spark.fields import Field
 
 _REMEMBERED: Final = "ackline.options"
 """The member of a column's metadata, and the beginning of a comment, with a table's options."""
@@ -70,7 +71,7 @@ def is_of_table(given: Mapping[str, str]) -> bool:
     return any(name.lower() == _PROVIDER for name in given)
 
 
-def remembering(schema: StructType | str, own: Mapping[str, str]) -> StructType | str:
+def remembering(schema: tuple[Field, ...] | str, own: Mapping[str, str]) -> tuple[Field, ...] | str:
     """Return the columns of a table with its options.
 
     Raises:
@@ -81,8 +82,7 @@ def remembering(schema: StructType | str, own: Mapping[str, str]) -> StructType 
             raise UsageError(f"a table has no option {name}: start the receiver in a query")
     text = json.dumps(dict(sorted(own.items())))
     if not isinstance(schema, str):
-        schema.fields[0].metadata = {_REMEMBERED: text}
-        return schema
+        return (replace(schema[0], metadata={_REMEMBERED: text}), *schema[1:])
     if schema.rstrip().endswith(("'", '"')):
         raise UsageError(
             "the option schema of a table must not end with a comment: the source keeps the "
@@ -93,7 +93,7 @@ def remembering(schema: StructType | str, own: Mapping[str, str]) -> StructType 
 
 
 def with_remembered(
-    own: Mapping[str, str], schema: StructType, groups: Collection[Collection[str]] = ()
+    own: Mapping[str, str], fields: Sequence[Field], groups: Collection[Collection[str]] = ()
 ) -> dict[str, str]:
     """Return the options of a query, behind those that the columns of its table carry.
 
@@ -101,16 +101,16 @@ def with_remembered(
 
     Args:
         own: The options of the query.
-        schema: The columns.
+        fields: The columns.
         groups: Options of which one can be given: one of the query replaces all of its group.
     """
     given = {name.lower() for name in own}
     if "spool" in given:
         return dict(own)
     found: dict[str, str] = {}
-    for field in schema:
-        comment = str((field.metadata or {}).get("comment", ""))
-        text = (field.metadata or {}).get(_REMEMBERED)
+    for field in fields:
+        comment = str(field.metadata.get("comment", ""))
+        text = field.metadata.get(_REMEMBERED)
         if text is None and comment.startswith(f"{_REMEMBERED} "):
             text = comment.removeprefix(_REMEMBERED)
         if text is not None:

@@ -1,4 +1,4 @@
-"""The consumer of a query: held from the first planning call to the end of the process.
+"""The consumer of a query: held from the first planning call until the query ends.
 
 Spark makes a reader in several processes and only one of them plans; only that process may hold the
 consumer, so nothing is taken before it plans.

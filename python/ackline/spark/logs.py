@@ -2,6 +2,9 @@
 
 Spark configures no logging in these processes, so without this module a warning is a bare sentence
 on standard error. A process that has configured the logger `ackline` by itself keeps its lines.
+
+A process of Spark works for one query at a time, and the planner of a JVM for several, each on
+threads of its own. So a thread has a query, and the process has one for all other threads.
 """
 
 from __future__ import annotations
@@ -9,21 +12,28 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ackline._terminal import escaped, lines_escaped
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from pyspark import TaskContext
+
+
+_of_thread: ContextVar[str] = ContextVar("query", default="")
 
 
 class QueryLines(logging.Formatter):
     """Writes `2026-11-21T16:00:00.123Z WARNING ackline.spark: TEXT [QUERY]`."""
 
     query: ClassVar[str] = ""
-    """The query of the process, or of the task that the process runs now."""
+    """The queries of lines that a thread without a query of its own writes."""
+
+    is_shared: ClassVar[bool] = False
+    """Whether the process works for several queries at a time."""
 
     default_time_format = "%Y-%m-%dT%H:%M:%S"
     default_msec_format = "%s.%03dZ"
@@ -34,7 +44,7 @@ class QueryLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record, which ends with the query."""
-        return f"{super().format(record)} [{escaped(self.query)}]"
+        return f"{super().format(record)} [{escaped(_of_thread.get() or self.query)}]"
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's name)
         """Return the message, with everything escaped that a terminal would act on."""
@@ -51,11 +61,15 @@ def log_to_stderr(query: str, level: int = logging.WARNING) -> None:
     Does nothing if this process has configured logging by itself.
 
     Args:
-        query: The words that name the query.
+        query: The words that name the query of this process, or of this thread if the process is
+            shared.
         level: The lowest level that is written; a lower level that was set before is kept.
     """
     logger = logging.getLogger(_LOGGER)
-    QueryLines.query = query
+    if QueryLines.is_shared:
+        _of_thread.set(query)
+    else:
+        QueryLines.query = query
     if not logger.hasHandlers():
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(QueryLines())
@@ -63,6 +77,17 @@ def log_to_stderr(query: str, level: int = logging.WARNING) -> None:
         logger.setLevel(level)
     elif any(isinstance(handler.formatter, QueryLines) for handler in logger.handlers):
         logger.setLevel(min(level, logger.level))
+
+
+def share_lines(queries: Collection[str]) -> None:
+    """Say that the process works for several queries, each on threads of its own.
+
+    Args:
+        queries: The words that name all of them, for the lines of other threads, such as those of
+            native code.
+    """
+    QueryLines.is_shared = True
+    QueryLines.query = "; ".join(queries) or "no query"
 
 
 def stream_name(spools: Sequence[str], consumer: str | None) -> str:

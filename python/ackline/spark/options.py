@@ -45,6 +45,9 @@ COLUMNS: Final = (
 DIGEST: Final = "digest"
 """The column that is built only on request: 16 bytes of sender and event."""
 
+ON_REQUEST: Final = (DIGEST, "listener", "endpoint")
+"""The columns that are built only if the option `columns` or `eventColumns` names them."""
+
 Table = Literal["events", "quarantine"]
 """The table that is read of a spool: its events, or the unreadable input set aside."""
 
@@ -249,7 +252,7 @@ def check_columns(names: tuple[str, ...]) -> None:
     Raises:
         UsageError: There is no name, a name is unknown, or a name occurs twice.
     """
-    known = (*COLUMNS, DIGEST)
+    known = (*COLUMNS, *ON_REQUEST)
     strange = [name for name in names if name not in known]
     if strange:
         message = f"an event has no column {strange[0]!r}, only {', '.join(known)}"

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ackline import _core
 from ackline.exceptions import UsageError
-from ackline.projection import Elements, Projection
+from ackline.projection import Elements
+from ackline.spark.fields import Field
 from ackline.spark.values import flag, listed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.sql.types import DataType, StructField, StructType
-
     from ackline.projection import Mode
+    from ackline.spark.fields import Schema
 
 OPTIONS: Final = (
     "schema",
@@ -99,53 +100,90 @@ def payload_options(options: Mapping[str, str]) -> PayloadOptions:
     )
 
 
-def element_columns(options: PayloadOptions) -> list[StructField]:
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """Columns that are filled from payloads.
+
+    Attributes:
+        schema: Arrow's IPC message of the query's schema.
+        options: How payloads become columns.
+    """
+
+    schema: bytes
+    options: PayloadOptions
+
+    def native(self) -> _core.Projection:
+        """Return the native projection for a stream of events.
+
+        Raises:
+            UsageError: A column cannot be filled from payloads, or has the name of a column that
+                every event has, and another type.
+        """
+        options = self.options
+        if options.element is not None:
+            return _core.Projection.of_elements(
+                options.element,
+                self.schema,
+                mode=options.mode,
+                corrupt_record=options.corrupt_record,
+            )
+        pairs = options.event_columns
+        return _core.Projection(
+            self.schema,
+            mode=options.mode,
+            rescued=options.rescued,
+            corrupt_record=options.corrupt_record,
+            case_sensitive=options.case_sensitive,
+            event_columns=None if pairs is None else [*pairs],
+        )
+
+    def described(self) -> dict[str, Any]:
+        """Return it as JSON for the reader in the JVM."""
+        options, schema = self.options, b64encode(self.schema).decode()
+        if options.element is not None:
+            return {
+                "kind": "elements",
+                "element": options.element,
+                "schema": schema,
+                "mode": options.mode,
+                "corrupt_record": options.corrupt_record,
+            }
+        return {
+            "kind": "json",
+            "schema": schema,
+            "mode": options.mode,
+            "rescued": options.rescued,
+            "corrupt_record": options.corrupt_record,
+            "case_sensitive": options.case_sensitive,
+            "event_columns": options.event_columns,
+        }
+
+
+def element_columns(options: PayloadOptions) -> tuple[Field, ...]:
     """Return the columns of the elements, and the column for payloads that are none.
 
     The latter is there in every mode, so that a query's columns do not depend on its mode.
     """
-    from pyspark.sql.types import BinaryType, StructField
-
     if options.element is None:
-        return []
+        return ()
     named = _core.Projection.element_fields(options.element)
-    fields = [StructField(name, _spark_type(kind)) for name, kind in named]
-    return [*fields, StructField(options.corrupt_record, BinaryType())]
+    fields = [Field(name, kind.lower()) for name, kind in named]
+    return (*fields, Field(options.corrupt_record, "binary"))
 
 
-def projection(schema: StructType, options: PayloadOptions) -> Projection | Elements:
-    """Return the projection that fills the columns of a query's schema.
+def filling(schema: Schema, options: PayloadOptions) -> Filling:
+    """Return how the columns of a query's schema are filled from payloads.
 
     Raises:
         UsageError: A column cannot be filled from payloads, or has the name of a column that every
             event has, and another type.
     """
-    from pyspark.errors import PySparkException
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    try:
-        arrow = to_arrow_schema(schema, timezone="UTC")
-    except PySparkException as error:
-        raise UsageError(f".schema(…) has a type that Arrow does not carry: {error}") from None
-    if options.element is not None:
-        return _checked(
-            Elements(
-                options.element,
-                schema=arrow,
-                mode=options.mode,
-                corrupt_record=options.corrupt_record,
-            )
-        )
-    wanted = Projection(
-        schema=arrow,
-        mode=options.mode,
-        rescued=options.rescued,
-        corrupt_record=options.corrupt_record,
-        case_sensitive=options.case_sensitive,
-        event_columns=None if options.event_columns is None else dict(options.event_columns),
-    )
-    wanted.native()
-    return wanted
+    found = Filling(schema.arrow(), options)
+    if options.element is None:
+        found.native()
+    else:
+        _check(found)
+    return found
 
 
 def _event_columns(options: Mapping[str, str]) -> tuple[tuple[str, str], ...] | None:
@@ -182,36 +220,18 @@ def _element(options: Mapping[str, str], corrupt: str) -> str | None:
                 f"{name} is for payloads that are JSON, and reactive.element for payloads that are "
                 "elements of a fixed size: give one"
             )
-    _checked(Elements(element, corrupt_record=corrupt))
+    _check(Elements(element, corrupt_record=corrupt))
     return element
 
 
-def _checked(elements: Elements) -> Elements:
-    """Return the elements, or raise an error with the name that the option has in Spark."""
+def _check(elements: Elements | Filling) -> None:
+    """Raise the error of elements with the name that the option has in Spark."""
     try:
         elements.native()
     except UsageError as error:
         text = str(error)
         prefix = "reactive." if text.startswith("element is ") else ""
         raise UsageError(f"{prefix}{text}", error.code) from None
-    return elements
-
-
-def _spark_type(name: str) -> DataType:
-    from pyspark.sql import types
-
-    known: dict[str, DataType] = {
-        "BOOLEAN": types.BooleanType(),
-        "TINYINT": types.ByteType(),
-        "SMALLINT": types.ShortType(),
-        "INT": types.IntegerType(),
-        "BIGINT": types.LongType(),
-        "DECIMAL(20,0)": types.DecimalType(20, 0),
-        "FLOAT": types.FloatType(),
-        "DOUBLE": types.DoubleType(),
-        "BINARY": types.BinaryType(),
-    }
-    return known[name]
 
 
 def _names(ddl: str, column: str) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import platform
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -25,60 +24,11 @@ from ackline.spool import MEMORY
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ackline.projection import Elements, Projection
+    from ackline.spark.columns import Columns
+    from ackline.spark.pieces import Piece
 
 BATCH_ROWS: Final = 1024
 """Events in a record batch: few enough to stay in the cache until they are sent and freed."""
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A run of blocks in one segment, and the positions wanted of it.
-
-    Attributes:
-        path: The segment's file.
-        uuid: The spool that the file must belong to.
-        byte_start: Offset of the first block's group in the file.
-        byte_end: Offset of the end of the last block's group.
-        start: First position wanted.
-        end: First position not wanted.
-    """
-
-    path: str
-    uuid: str
-    byte_start: int
-    byte_end: int
-    start: int
-    end: int
-
-    @property
-    def spool(self) -> str:
-        """The directory of the spool: segments lie in a folder of the spool."""
-        return str(Path(self.path).parent.parent)
-
-    @property
-    def size(self) -> int:
-        """Bytes of the file that are read."""
-        return self.byte_end - self.byte_start
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """The columns that are built of each event.
-
-    Attributes:
-        names: The columns, in the order wanted.
-        projection: The projection for columns that not every event has; None if there are none.
-        of_events: Without a projection, the names that the columns have in an event, in the same
-            order; empty if they are the same.
-        beside_stream: A member of JSON beside the column `stream`, where no option says that this
-            is the event's; None if there is no doubt.
-    """
-
-    names: tuple[str, ...]
-    projection: Projection | Elements | None = None
-    of_events: tuple[str, ...] = ()
-    beside_stream: str | None = None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from ackline.exceptions import UsageError
-from ackline.spark.reader import Piece, SpoolPartition
+from ackline.spark.pieces import Piece, Task
 from ackline.spark.values import count
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def cores_here() -> int:
 
 def planned(
     spools: Spools, spans: Mapping[str, Span], options: TaskOptions, cores: int | None = None
-) -> list[SpoolPartition]:
+) -> list[Task]:
     """Cut the positions of a batch into tasks.
 
     Args:
@@ -95,7 +95,7 @@ def planned(
     return tasks if len(tasks) >= least else _by_rows(spools, spans, total, least)
 
 
-def packed(pieces: Iterable[Piece], most: int, floor: int = 0) -> list[SpoolPartition]:
+def packed(pieces: Iterable[Piece], most: int, floor: int = 0) -> list[Task]:
     """Pack pieces, in order, into at most `most` tasks of about equal size, of `floor` or more."""
     waiting = list(pieces)
     total = sum(piece.size for piece in waiting)
@@ -110,12 +110,10 @@ def packed(pieces: Iterable[Piece], most: int, floor: int = 0) -> list[SpoolPart
         if not tasks or wanted >= len(tasks):
             tasks.append([])
         tasks[-1].append(piece)
-    return [SpoolPartition(tuple(task)) for task in tasks]
+    return [Task(tuple(task)) for task in tasks]
 
 
-def _by_rows(
-    spools: Spools, spans: Mapping[str, Span], total: int, tasks: int
-) -> list[SpoolPartition]:
+def _by_rows(spools: Spools, spans: Mapping[str, Span], total: int, tasks: int) -> list[Task]:
     """Cut the positions of a batch into exactly `tasks` tasks of equal numbers of events.
 
     Tasks that share a block of the spool read it each.
@@ -131,7 +129,7 @@ def _by_rows(
                 if start < stop:
                     made[task] += _sliced(spools, uuid, start, stop, 1, 0)
             before += part.rows
-    return [SpoolPartition(tuple(task)) for task in made]
+    return [Task(tuple(task)) for task in made]
 
 
 def _sliced(

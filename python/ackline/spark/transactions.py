@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ackline.spark.sink import SinkOptions
+    from ackline.spark.sink_options import SinkOptions
 
 
 @dataclass(frozen=True, slots=True)

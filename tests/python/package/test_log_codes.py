@@ -55,13 +55,16 @@ def raised() -> set[str]:
         # The code of the line that is logged when a listener's socket breaks.
         codes |= set(re.findall(rf'Listening::start\([^"]*"({CODE})"', text))
         codes |= set(re.findall(rf'"code": "({CODE})"', text))
-        for line in calls(text, r"\b(?:Refused|Refusal|Self)::new\("):
+        for line in calls(text, r"\b(?:Refused|Refusal|Self|Thrown)::new\("):
             codes |= set(re.findall(rf'"({CODE})"', line))
         # A protocol's codes for errors of connecting and listening (`OpenError::code`).
         for line in calls(text, r"\bSelf::Open\(error\) => error\.code\("):
             codes |= set(re.findall(rf'"({CODE})"', line))
         for line in calls(text, r"\berrors::(?:spool|usage)\("):
             codes |= set(re.findall(r'"(spool\.[a-z_]+)"', line))
+    for path in sorted((ROOT / "jvm").glob("**/*.java")):
+        for line in calls(path.read_text(), r"\bnew AcklineException\("):
+            codes |= set(re.findall(rf'^\s*"({CODE})"', line))
     for path in sorted((ROOT / "python").glob("**/*.py")):
         text = path.read_text()
         for line in calls(text, r"\bSpoolError\("):

@@ -53,6 +53,9 @@ def test_each_line_is_a_message_of_its_channel_and_acknowledged_as_consumed(tmp_
     assert [row[2] for row in found[5:]] == list(range(5_000))
     name, epoch, link = found[5][0].split("/")
     assert (name, int(epoch) > 0, int(link) > 0) == ("orders", True, True)
+    places = Spool(spool).read(0, 5_005, columns=["endpoint", "listener"]).to_table().to_pylist()
+    listener = receiver.url.removesuffix("/orders")
+    assert places == [{"listener": listener, "endpoint": "orders"}] * 5_005
 
 
 class Sending:

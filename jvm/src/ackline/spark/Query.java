@@ -1,0 +1,97 @@
+package ackline.spark;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.Base64;
+import java.util.UUID;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.types.ArrayType;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.MapType;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.ArrowUtils;
+
+/** A query that the planner has opened. */
+final class Query {
+    private final Planner planner = Planner.get();
+    private final String name = UUID.randomUUID().toString();
+    private final JsonNode opened;
+
+    /**
+     * Opens a query.
+     *
+     * @param kind stream or batch
+     * @param given its options
+     * @param schema the columns of the table
+     * @param isAsked whether the source was asked for these columns; if not, the user named them
+     */
+    Query(String kind, Given given, StructType schema, boolean isAsked) {
+        ObjectNode request = given.addTo(Planner.request("open"))
+                .put("query", name)
+                .put("kind", kind)
+                .put("is_asked", isAsked);
+        request.set("schema", described(schema));
+        opened = planner.ask(request);
+    }
+
+    /** Returns what is read of each event, as JSON for the tasks. */
+    String reading() {
+        return opened.get("reading").toString();
+    }
+
+    /** Returns the limit of a batch that the options set; null for none. */
+    JsonNode limit() {
+        return opened.path("limit");
+    }
+
+    /** Returns a request about this query. */
+    ObjectNode request(String call) {
+        return Planner.request(call).put("query", name);
+    }
+
+    JsonNode ask(ObjectNode request) {
+        return planner.ask(request);
+    }
+
+    /** Returns the tasks of a batch. */
+    InputPartition[] partitions(ObjectNode request) {
+        JsonNode tasks = planner.ask(request);
+        InputPartition[] made = new InputPartition[tasks.size()];
+        for (int task = 0; task < made.length; task++) {
+            made[task] = new TaskPartition(tasks.get(task).toString());
+        }
+        return made;
+    }
+
+    /** Ends the query: its consumer is free for others. */
+    void close() {
+        planner.ask(request("close"));
+    }
+
+    private static ObjectNode described(StructType schema) {
+        ObjectNode described = Planner.JSON.createObjectNode();
+        ArrayNode fields = described.putArray("fields");
+        for (StructField field : schema.fields()) {
+            ObjectNode one = fields.addObject()
+                    .put("name", field.name())
+                    .put("kind", kind(field.dataType()))
+                    .put("nullable", field.nullable());
+            one.set("metadata", Planner.parsed(field.metadata().json()));
+        }
+        byte[] arrow = ArrowUtils.toArrowSchema(schema, "UTC", false).serializeAsMessage();
+        return described.put("arrow", Base64.getEncoder().encodeToString(arrow));
+    }
+
+    /** Returns Spark's name of a type, with what it leaves out: whether elements and values may be null. */
+    private static String kind(DataType type) {
+        if (type instanceof ArrayType array && !array.containsNull()) {
+            return "array<" + kind(array.elementType()) + " not null>";
+        }
+        if (type instanceof MapType map && !map.valueContainsNull()) {
+            return "map<" + kind(map.keyType()) + "," + kind(map.valueType()) + " not null>";
+        }
+        return type.catalogString();
+    }
+}

@@ -1,0 +1,68 @@
+package ackline.spark;
+
+import java.util.Arrays;
+import java.util.HashSet;
+import java.util.Set;
+import org.apache.spark.sql.connector.read.Batch;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+
+/** Notes which columns a query uses. */
+final class Scans implements ScanBuilder, SupportsPushDownRequiredColumns {
+    private final AcklineTable table;
+    private final Given given;
+    private String[] wanted;
+
+    Scans(AcklineTable table, Given given) {
+        this.table = table;
+        this.given = given;
+        wanted = table.schema().fieldNames();
+        Set<String> names = new HashSet<>();
+        for (String name : wanted) {
+            // Spark would choose columns by their names, and fail with an error that names none.
+            if (!names.add(name)) {
+                throw Planner.refused("two columns are named " + name);
+            }
+        }
+    }
+
+    @Override
+    public void pruneColumns(StructType required) {
+        wanted = required.fieldNames();
+    }
+
+    @Override
+    public Scan build() {
+        // Spark may want a part of a column's members: a column is read whole.
+        StructField[] fields = Arrays.stream(wanted).map(table.schema()::apply).toArray(StructField[]::new);
+        return new EventScan(table, given, new StructType(fields));
+    }
+
+    /** The events of spools, with the columns that a query uses. */
+    private record EventScan(AcklineTable table, Given given, StructType readSchema) implements Scan {
+        @Override
+        public String description() {
+            return "ackline " + readSchema.catalogString();
+        }
+
+        @Override
+        public ColumnarSupportMode columnarSupportMode() {
+            // So Spark plans no tasks to know it.
+            return ColumnarSupportMode.SUPPORTED;
+        }
+
+        @Override
+        public Batch toBatch() {
+            return new EventBatch(table, given, readSchema.fieldNames());
+        }
+
+        @Override
+        public MicroBatchStream toMicroBatchStream(String checkpoint) {
+            return new EventStream(table.open("stream", given), readSchema.fieldNames());
+        }
+    }
+}

@@ -1,0 +1,271 @@
+"""The jar: Spark reads by Java and Rust what the source in Python reads."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from harness import HOST, Receiver, numbered, until
+
+import ackline.spark
+from ackline.spark.jar import path
+from ackline.spark.source import AcklineSource
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+EVENTS = [
+    b'{"message":"a","n":1,"log":{"level":"info"},"tags":["x",null],"sizes":{"a":1}}',
+    b'{"message":"b","n":"many","log.level":"warn","new":true}',
+    b"{broken",
+    b'{"message":null,"n":-4,"log":null}',
+    b"[1]",
+    *(b'{"message":"%d","n":%d}' % (n, n) for n in range(5_000)),
+]
+JSON = (
+    "position BIGINT, message STRING, n BIGINT, log STRUCT<level: STRING>, tags ARRAY<STRING>, "
+    "sizes MAP<STRING, INT>, _rescued STRING, _corrupt_record STRING, "
+    "attributes MAP<STRING, STRING>"
+)
+OF_PYTHON = "ackline_of_python"
+
+
+def register_python(spark: SparkSession) -> None:
+    """Register the source in Python by a name that the jar does not have."""
+
+    # Spark's workers know no class of a test's module.
+    class OfPython(AcklineSource):
+        @classmethod
+        def name(cls) -> str:
+            return OF_PYTHON
+
+    spark.dataSource.register(OfPython)
+
+
+@pytest.fixture(scope="module")
+def spool(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("jar") / "spool"
+    receiver = Receiver(directory).start()
+    receiver.send(EVENTS)
+    receiver.stop()
+    return directory
+
+
+def children(pid: int) -> dict[int, str]:
+    """Return the processes below another, with their command lines."""
+    listed = subprocess.run(
+        ["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True
+    )
+    rows = [line.split(None, 2) for line in listed.stdout.splitlines()[1:]]
+    found: dict[int, str] = {}
+    waiting = [pid]
+    while waiting:
+        parent = str(waiting.pop())
+        for own, of, command in rows:
+            if of == parent:
+                found[int(own)] = command
+                waiting.append(int(own))
+    return found
+
+
+def planners() -> list[int]:
+    return [pid for pid, line in children(os.getpid()).items() if "ackline.spark.planner" in line]
+
+
+def both(spark: SparkSession, spool: Path, schema: str | None, **options: str) -> list[DataFrame]:
+    register_python(spark)
+    readers = [spark.read.format(name) for name in ("ackline", OF_PYTHON)]
+    readers = [reader.option("spool", str(spool)).options(**options) for reader in readers]
+    return [reader.load() if schema is None else reader.schema(schema).load() for reader in readers]
+
+
+def test_the_wheel_has_the_jar() -> None:
+    jar = path()
+    assert jar is not None
+    named = subprocess.run(
+        [sys.executable, "-m", "ackline.spark.jar"], capture_output=True, text=True, check=True
+    )
+    assert named.stdout == f"{jar}\n"
+
+
+@pytest.mark.parametrize(
+    ("schema", "options"),
+    [
+        (None, {}),
+        (None, {"columns": "payload,position"}),
+        (None, {"columns": "position,digest", "digest": "true"}),
+        (JSON, {}),
+        (JSON, {"mode": "DROPMALFORMED"}),
+        (JSON, {"rescuedDataColumn": "", "maxPartitions": "3"}),
+        ("at BIGINT, message STRING", {"eventColumns": "at=position"}),
+        (None, {"payload": "variant"}),
+        (None, {"reactive.element": "first:u8,_:bytes[5],last:u16"}),
+        (None, {"start": "100", "end": "200", "repeats": "skip"}),
+    ],
+)
+def test_both_read_the_same(
+    spark: SparkSession, spool: Path, schema: str | None, options: dict[str, str]
+) -> None:
+    of_java, of_python = both(spark, spool, schema, **options)
+    assert of_java.schema == of_python.schema
+    # Neither maps nor variants can be compared.
+    shown = [
+        f"CAST(`{name}` AS STRING)" if "map" in kind or kind == "variant" else f"`{name}`"
+        for name, kind in of_java.dtypes
+    ]
+    first, second = (frame.selectExpr(*shown) for frame in (of_java, of_python))
+    assert first.count() == second.count() > 0
+    assert first.exceptAll(second).count() == second.exceptAll(first).count() == 0
+
+
+def test_what_a_query_does_not_use_is_not_read(spark: SparkSession, spool: Path) -> None:
+    frame = spark.read.format("ackline").option("spool", str(spool)).load()
+
+    def scanned(used: DataFrame) -> str:
+        plan = used._jdf.queryExecution().executedPlan().toString()  # type: ignore[operator]
+        return plan[plan.index("ackline struct<") :].partition("\n")[0]
+
+    assert scanned(frame.groupBy().count()).startswith("ackline struct<>")
+    assert scanned(frame.select("position")).startswith("ackline struct<position:bigint>")
+    assert frame.count() == len(EVENTS)
+    assert frame.select("position").distinct().count() == len(EVENTS)
+    nested = spark.read.format("ackline").option("spool", str(spool)).schema(JSON).load()
+    assert nested.where("log.level = 'info'").select("message").collect()[0][0] == "a"
+    assert nested.groupBy("message").count().where("message = '7'").collect()[0][1] == 1
+
+
+def test_dropmalformed_counts_the_rows_that_it_has(spark: SparkSession, spool: Path) -> None:
+    reader = spark.read.format("ackline").option("spool", str(spool)).schema(JSON)
+    dropped = reader.option("mode", "DROPMALFORMED").load()
+    assert dropped.count() == len(dropped.collect()) == len(EVENTS) - 2
+
+
+PROGRAM = """
+import sys
+from pyspark.sql import SparkSession
+import ackline.spark
+
+spool, checkpoint, out, master = sys.argv[1:]
+builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
+session = builder.config("spark.driver.memory", "600m").getOrCreate()
+ackline.spark.register(session)
+stream = session.readStream.format("ackline").option("consumer", f"lean{len(master)}").load(spool)
+writer = stream.writeStream.format("parquet").option("checkpointLocation", checkpoint)
+query = writer.start(out)
+query.processAllAvailable()
+print("rows", session.read.parquet(out).count(), flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("master", ["local[2]", "local-cluster[2,1,1024]"])
+def test_a_query_has_no_python_worker(spool: Path, tmp_path: Path, master: str) -> None:
+    """In a session of its own: other tests start workers in the session that they share."""
+    arguments = [str(spool), str(tmp_path / "checkpoint"), str(tmp_path / "out"), master]
+    program = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        env=os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": HOST},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        assert program.stdout.readline() == f"rows {len(EVENTS)}\n"
+        below = children(program.pid)
+        program.stdin.close()
+    of_python = [line for line in below.values() if "python" in line.partition(" ")[0]]
+    assert [line.partition(" ")[2] for line in of_python] == ["-m ackline.spark.planner"]
+
+
+@pytest.mark.parametrize(("first", "second"), [("ackline", OF_PYTHON), (OF_PYTHON, "ackline")])
+def test_one_continues_what_the_other_has_begun(
+    spark: SparkSession, tmp_path: Path, first: str, second: str
+) -> None:
+    register_python(spark)
+    receiver = Receiver(tmp_path / "spool").start()
+    for turn, name in enumerate((first, second, first)):
+        receiver.send(numbered(turn * 100, 100))
+        stream = spark.readStream.format(name).option("spool", str(tmp_path / "spool"))
+        query = (
+            stream.option("consumer", "lake")
+            .load()
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(tmp_path / "out"))
+        )
+        assert query.awaitTermination(60)
+        assert query.exception() is None
+        assert spark.read.parquet(str(tmp_path / "out")).count() == (turn + 1) * 100
+    receiver.stop()
+    positions = spark.read.parquet(str(tmp_path / "out")).select("position").distinct()
+    assert positions.count() == 300
+
+
+def test_a_killed_planner_ends_its_queries_and_the_next_one_starts_another(
+    spark: SparkSession, spool: Path, tmp_path: Path
+) -> None:
+    def start() -> object:
+        stream = spark.readStream.format("ackline").option("consumer", "killed").load(str(spool))
+        noop = stream.writeStream.format("noop")
+        return noop.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+
+    query = start()
+    until(lambda: query.lastProgress, "the first batch")
+    (planner,) = planners()
+    os.kill(planner, signal.SIGKILL)
+    until(lambda: not query.isActive, "the end of the query")
+    assert "the process that plans ackline's queries ended with status 137" in str(
+        query.exception()
+    )
+    again = start()
+    until(lambda: again.lastProgress, "the first batch again")
+    assert planners() not in ([], [planner])
+    again.stop()
+    assert spark.read.format("ackline").load(str(spool)).count() == len(EVENTS)
+
+
+def test_a_python_without_ackline_is_named(spark: SparkSession, spool: Path) -> None:
+    (planner,) = planners() or [None]
+    if planner is not None:
+        os.kill(planner, signal.SIGKILL)
+    own = spark.conf.get(ackline.spark.jar.PYTHON)
+    until(lambda: not planners(), "the end of the planner")
+    try:
+        for python, text in (
+            ("/no/python", "cannot start /no/python -m ackline.spark.planner"),
+            ("/usr/bin/env", "ended with status .* set spark.ackline.python to a Python in which"),
+        ):
+            spark.conf.set(ackline.spark.jar.PYTHON, python)
+            with pytest.raises(Exception, match=text):
+                spark.read.format("ackline").load(str(spool))
+    finally:
+        spark.conf.set(ackline.spark.jar.PYTHON, own)
+    assert spark.read.format("ackline").load(str(spool)).count() == len(EVENTS)
+
+
+def test_metrics_of_the_source_tell_the_lag(
+    spark: SparkSession, spool: Path, tmp_path: Path
+) -> None:
+    stream = spark.readStream.format("ackline").option("maxRowsPerBatch", "1000")
+    query = (
+        stream.load(str(spool))
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(60)
+    metrics = [progress["sources"][0]["metrics"] for progress in query.recentProgress]
+    behind = [int(one["rows_behind"]) for one in metrics]
+    assert behind[0] == len(EVENTS) - 1000
+    assert behind[-1] == 0
+    assert all(float(one["seconds_behind"]) >= 0 for one in metrics)
