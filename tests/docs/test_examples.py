@@ -7,6 +7,7 @@ serve   a Python script that listens; an event is sent to it, must be printed an
 stream  a Python script that runs until it is ended; `table` must come to hold the three events
 listen  the same, but the script itself receives them
 part    lines of a file of PROGRAMS, which tests/interop runs
+lakehouse  a program that tests/spark/test_lakehouse.py runs, with jars or packages of its own
 """
 
 import os
@@ -199,6 +200,9 @@ def test_example(example: Example, tmp_path: Path) -> None:
     assert example.kind, "say before the block how it is run: <!-- example: KIND -->"
     if example.kind == "part":
         assert any(flat(example.text) in flat(program.read_text("utf-8")) for program in PROGRAMS)
+        return
+    if example.kind == "lakehouse":
+        assert example.where.startswith(("docs/spark-delta.md", "docs/spark-iceberg.md"))
         return
     with free_port() as port:
         run(example, tmp_path, port)

@@ -24,6 +24,8 @@ OTHERS = {
     # of mypy, of cargo, of valgrind and of our benches
     "--strict", "--release", "--bin", "--example", "--only", "--shape", "--rounds", "--seconds",
     "--ids", "--note", "--events",
+    # of spark-submit
+    "--packages", "--jars",
     # a way to write names, not a name
     "--kebab-case",
 }  # fmt: skip
