@@ -42,7 +42,7 @@ mod ingest;
 #[cfg(feature = "spool")]
 mod landing;
 mod listening;
-mod log_line;
+mod log_lines;
 #[cfg(feature = "lumberjack")]
 pub mod lumberjack;
 #[cfg(feature = "micromsg")]
@@ -82,7 +82,7 @@ pub use landing::{
     ReceiverOptions, ReceiverStats, RefusalStats, SpoolStats, V1Ack,
 };
 pub use listening::Listening;
-pub use log_line::log_line;
+pub use log_lines::LogLines;
 #[cfg(feature = "spool")]
 pub use protocols::{described, layouts, options_of, protocol_titles, protocols, receiver_options};
 #[cfg(feature = "spool")]

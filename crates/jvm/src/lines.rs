@@ -2,8 +2,8 @@
 
 use std::sync::{LazyLock, Mutex, Once, PoisonError};
 
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use ackline::LogLines;
+use tracing::Level;
 
 /// Lines that wait for Java, which takes them after each batch.
 const MAX_LINES: usize = 100;
@@ -21,7 +21,17 @@ pub(crate) fn collect() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
         // This fails only if another subscriber of this library is there.
-        let _ = tracing::subscriber::set_global_default(ToJava);
+        let lines = LogLines::new(Level::WARN, |_, text| {
+            // A path in a line may hold an end of a line.
+            let line = text.replace('\n', "\\n");
+            let mut lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
+            if lines.waiting.len() < MAX_LINES {
+                lines.waiting.push(line);
+            } else {
+                lines.lost += 1;
+            }
+        });
+        let _ = tracing::subscriber::set_global_default(lines);
     });
 }
 
@@ -37,40 +47,6 @@ pub(crate) fn take() -> Option<String> {
         all.push(format!("{lost} more log lines were lost code=log.lost"));
     }
     (!all.is_empty()).then(|| all.join("\n"))
-}
-
-struct ToJava;
-
-impl Subscriber for ToJava {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event()
-            && *metadata.level() <= Level::WARN
-            && metadata.target().starts_with("ackline")
-    }
-
-    fn event(&self, event: &Event<'_>) {
-        // A path in a line may hold an end of a line.
-        let line = ackline::log_line(event).replace('\n', "\\n");
-        let mut lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
-        if lines.waiting.len() < MAX_LINES {
-            lines.waiting.push(line);
-        } else {
-            lines.lost += 1;
-        }
-    }
-
-    // There are no spans: `enabled` refuses them.
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
 }
 
 #[cfg(test)]

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
+use ackline::LogLines;
 use pyo3::prelude::*;
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::Level;
 
 /// Lines that wait for the interpreter.
 const MAX_LINES: usize = 1_000;
@@ -67,7 +67,12 @@ pub(crate) fn start() {
     QUEUE.store(std::ptr::from_ref(queue).cast_mut(), Ordering::Release);
     INSTALLED.call_once(|| {
         // This fails if this module has already installed a subscriber, which then goes on.
-        let _ = tracing::subscriber::set_global_default(ToPython);
+        let lines = LogLines::new(Level::DEBUG, |level, text| {
+            if let Some(queue) = Queue::current() {
+                queue.push(Line { level, text });
+            }
+        });
+        let _ = tracing::subscriber::set_global_default(lines);
     });
 }
 
@@ -179,38 +184,4 @@ fn log(py: Python<'_>, line: &Line) -> PyResult<()> {
     let logger = py.import("logging")?.call_method1("getLogger", (LOGGER,))?;
     logger.call_method1("log", (level, "%s", &line.text))?;
     Ok(())
-}
-
-/// The subscriber of every crate of ours.
-struct ToPython;
-
-impl Subscriber for ToPython {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event()
-            && *metadata.level() <= Level::DEBUG
-            && metadata.target().starts_with("ackline")
-    }
-
-    fn event(&self, event: &Event<'_>) {
-        let Some(queue) = Queue::current() else {
-            return;
-        };
-        queue.push(Line {
-            level: *event.metadata().level(),
-            text: ackline::log_line(event),
-        });
-    }
-
-    // There are no spans: `enabled` refuses them.
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
 }
