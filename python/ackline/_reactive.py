@@ -66,10 +66,10 @@ _LONGEST = 4096
 class Part:
     """A part of an element."""
 
-    element: int
-    """The number that the publisher gave the element; 0 for one that came whole.
+    element: int | None
+    """The number that the publisher gave the element; None for one that came whole.
 
-    Parts of several elements may alternate.
+    Parts of several elements may alternate, and whole elements may come between them.
     """
     data: bytes
     """Its bytes."""
@@ -107,9 +107,9 @@ def wanted(demand: int | None, low: int | None, *, automatic: bool) -> tuple[int
     return demand, demand // 2 if low is None else low
 
 
-def least_one(concurrency: int) -> None:
+def least_one(concurrency: int | None) -> None:
     """Refuses a concurrency with which no stream could be served."""
-    if concurrency < 1:
+    if concurrency is not None and concurrency < 1:
         raise UsageError(f"concurrency is {concurrency}; it is at least 1")
 
 

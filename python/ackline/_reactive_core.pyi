@@ -96,8 +96,11 @@ class ReactiveSubscription:
 
         Empty if none are there.
         """
-    def try_receive_part(self) -> tuple[int, bytes, bool] | Literal[False] | None:
-        """The next part of an element; None before it comes, False when the stream is complete."""
+    def try_receive_part(self) -> tuple[int | None, bytes, bool] | Literal[False] | None:
+        """The next part of an element; None before it comes, False when the stream is complete.
+
+        The number of an element that came whole is None.
+        """
     def request(self, count: int) -> None:
         """Requests more elements."""
     @property

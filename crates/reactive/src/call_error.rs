@@ -22,7 +22,7 @@ pub enum Error {
     /// The publisher has ended the stream with an error, or has rejected the subscription.
     #[error("the publisher has ended the stream: {0}")]
     Failed(Arc<str>),
-    /// The subscriber has cancelled the subscription, or is gone.
+    /// The subscriber has cancelled the subscription, or is gone. For the subscriber itself: it has cancelled it.
     #[error("the subscriber has cancelled the subscription")]
     Cancelled,
     /// The connection is over.

@@ -110,6 +110,19 @@ pub enum Kind {
     },
 }
 
+impl Kind {
+    /// The text for the peer, in a goodbye: without the options of this end.
+    pub fn text_for_peer(&self) -> String {
+        match self {
+            Self::Limit(LimitHit { value, limit, .. }) => {
+                format!("{value} is above {limit}, which is the limit of this end")
+            }
+            Self::Timeout { .. } => "this end has waited too long for bytes of the peer".to_owned(),
+            other => other.to_string(),
+        }
+    }
+}
+
 impl ErrorKind for Kind {
     fn code(&self) -> &'static str {
         match self {
@@ -215,7 +228,7 @@ pub mod refusal {
     /// An element that is taken whole where elements come in parts.
     pub const IN_PARTS: UsageError = UsageError::new(
         "in_parts",
-        "the element came in parts (parts=True): take its parts",
+        "elements come in parts (parts=True): take their parts",
     );
     /// Elements that are taken as one buffer, and have no fixed size.
     pub const NOT_FIXED_SIZE: UsageError = UsageError::new(

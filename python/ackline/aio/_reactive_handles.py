@@ -31,7 +31,8 @@ class Subscription(Block, SubscriptionBase):
     """A subscription to a publisher of the peer: an iterator of elements.
 
     A cancelled wait of any method takes nothing. An `async with` block cancels the subscription at
-    its end; so does dropping it. The end of the stream is the end of the iteration.
+    its end; so does dropping it. The end of the stream and an own cancel are the end of the
+    iteration.
 
     Example:
         >>> async with connection.subscribe("ticks") as ticks:  # doctest: +SKIP
@@ -54,6 +55,7 @@ class Subscription(Block, SubscriptionBase):
             LinkTimeout: None came in time.
             StreamFailed: The publisher has ended the stream with an error.
             UsageError: ``in_parts``: with ``parts=True`` elements come by `receive_part`.
+                ``cancelled``: this end has cancelled the subscription.
             LinkClosed: The connection is over.
         """
         elements = await self.receive_many(1, timeout=timeout)
@@ -98,7 +100,8 @@ class Subscription(Block, SubscriptionBase):
 
         Raises:
             LinkTimeout: None came in time.
-            UsageError: ``not_fixed_size``: the elements have any size; raises also as `receive`.
+            UsageError: ``not_fixed_size``: the elements have any size. ``in_parts``: a part of an
+                element is next. Raises also as `receive`.
         """
         deadline = deadline_in(timeout)
         while (elements := self._core.try_receive_packed(max_bytes)) is not None:
@@ -118,7 +121,7 @@ class Subscription(Block, SubscriptionBase):
             The part; None when the publisher has completed the stream.
 
         Raises:
-            LinkTimeout: None came in time; raises also as `receive`.
+            LinkTimeout: None came in time; raises also as `receive`, but not ``in_parts``.
         """
         deadline = deadline_in(timeout)
         while (part := self._core.try_receive_part()) is None:
@@ -150,9 +153,18 @@ class Subscription(Block, SubscriptionBase):
             yield np.frombuffer(elements, dtype=of)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        while elements := await self.receive_many():
+        while elements := await self._next_elements():
             for element in elements:
                 yield element
+
+    async def _next_elements(self) -> list[bytes]:
+        """Returns the next elements of an iteration, which an own cancel ends."""
+        try:
+            return await self.receive_many()
+        except UsageError as error:
+            if error.code != "cancelled":
+                raise
+            return []
 
     async def _leave(self, *, failed: bool) -> None:
         self._core.cancel()

@@ -125,10 +125,12 @@ impl Connection {
     /// listens it waits for the peer's hello first. Cancel-safe.
     ///
     /// # Errors
-    /// `invalid_demand`, `invalid_low_water`, `closing`; [`Error::Ended`].
+    /// `invalid_demand`, `invalid_low_water`, `closing`; [`Error::Failed`]: the peer has said goodbye, with its reason;
+    /// [`Error::Ended`].
     pub async fn subscribe(&self, publisher: &str, demand: Demand) -> Result<Subscription, Error> {
         if self.peer().is_some() {
-            self.connected().await?;
+            let connected = self.connected().await;
+            connected.map_err(|error| self.with_goodbye(error))?;
         }
         self.try_subscribe(publisher, demand)
     }
@@ -142,7 +144,12 @@ impl Connection {
         let subscribed = self
             .top
             .call_alive(|session, _| session.subscribe(publisher, demand));
-        Ok(Subscription::new(self.top.at(subscribed?)))
+        let serial = subscribed.map_err(|error| self.with_goodbye(error))?;
+        Ok(Subscription::new(self.top.at(serial)))
+    }
+
+    fn with_goodbye(&self, error: Error) -> Error {
+        self.top.call(|session, _| session.with_goodbye(error))
     }
 
     /// Waits for the peer's hello: the extensions that both ends support. Cancel-safe.

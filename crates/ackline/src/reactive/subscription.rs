@@ -42,11 +42,12 @@ impl Subscription {
         self.0.call_now(|session, serial| session.accepted(serial))
     }
 
-    /// The next element; `None` when the publisher has completed the stream, and after an own cancel. Cancel-safe.
+    /// The next element; `None` when the publisher has completed the stream. Cancel-safe.
     ///
     /// # Errors
-    /// [`Error::Failed`]: the publisher has ended it with an error; [`Error::Ended`], once every element that came was
-    /// handed out; `in_parts`.
+    /// [`Error::Failed`]: the publisher has ended it with an error; [`Error::Cancelled`], after an own
+    /// [`cancel`](Self::cancel); [`Error::Ended`], once every element that came was handed out; `in_parts` with
+    /// [`Config::parts`](super::Config::parts).
     pub async fn receive(&self) -> Result<Option<Payload>, Error> {
         self.0.when(Wait::Read, Session::take_element).await
     }
@@ -74,7 +75,7 @@ impl Subscription {
     /// stream is complete. Nothing is copied. Cancel-safe.
     ///
     /// # Errors
-    /// As [`receive`](Self::receive); `not_fixed_size`.
+    /// As [`receive`](Self::receive), but `in_parts` only if a part of an element is next; `not_fixed_size`.
     pub async fn receive_packed(&self, most: usize) -> Result<Option<Bytes>, Error> {
         let taken = |session: &mut Session, serial| session.take_packed(serial, most);
         self.0.when(Wait::Read, taken).await
@@ -93,7 +94,7 @@ impl Subscription {
     /// in parts with [`Config::parts`](super::Config::parts). Cancel-safe.
     ///
     /// # Errors
-    /// As [`receive`](Self::receive).
+    /// As [`receive`](Self::receive), but not `in_parts`.
     pub async fn receive_part(&self) -> Result<Option<Part>, Error> {
         self.0.when(Wait::Read, Session::take_part).await
     }
@@ -133,12 +134,16 @@ impl Subscription {
     }
 }
 
+/// The elements; the stream is over when the publisher has completed it, and after an own cancel.
 impl futures_core::Stream for Subscription {
     type Item = Result<Payload, Error>;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let taken = self.0.poll(Wait::Read, context, Session::take_element);
-        taken.map(Result::transpose)
+        taken.map(|taken| match taken {
+            Err(Error::Cancelled) => None,
+            taken => taken.transpose(),
+        })
     }
 }
 

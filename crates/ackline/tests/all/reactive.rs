@@ -562,6 +562,34 @@ async fn extensions_are_values_of_the_application_where_both_ends_support_them()
 }
 
 #[tokio::test]
+async fn a_subscription_after_a_goodbye_fails_with_its_reason() {
+    let (left, right) = pair().await;
+    left.connected().await.unwrap();
+    right
+        .shutdown("closed for today", Some(LONG))
+        .await
+        .unwrap();
+    soon(left.ended()).await;
+    let error = soon(left.subscribe("ticks", Demand::automatic(1))).await;
+    let error = error.unwrap_err();
+    assert!(
+        matches!(&error, Error::Failed(why) if &**why == "closed for today"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn an_own_cancel_ends_the_iteration_and_is_an_error_of_a_receive() {
+    let (left, right) = pair().await;
+    let (mut subscription, _publication) = stream((&left, &right), Demand::automatic(1), 0).await;
+    subscription.cancel().unwrap();
+    let error = soon(subscription.receive()).await.unwrap_err();
+    assert!(matches!(error, Error::Cancelled), "{error}");
+    let next = std::future::poll_fn(|it| Pin::new(&mut subscription).poll_next(it));
+    assert!(soon(next).await.is_none());
+}
+
+#[tokio::test]
 async fn a_publisher_tells_a_lost_connection_from_a_cancel() {
     let (left, right) = pair().await;
     let (_subscription, publication) = stream((&left, &right), Demand::by_hand(1), 0).await;

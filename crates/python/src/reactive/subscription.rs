@@ -4,7 +4,7 @@ use ackline::reactive::{Error, Interest, Subscription};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
-use super::raised::{raised, unless_blocked};
+use super::raised::raised;
 use crate::errors;
 use crate::payloads::joined;
 use crate::runtime::Owned;
@@ -16,15 +16,18 @@ pub(crate) struct ReactiveSubscription {
     subscription: Owned<Subscription>,
 }
 
-/// The number of an element, a part of it, and whether that is the last one.
-type Taken<'py> = (u64, Bound<'py, PyBytes>, bool);
+/// The number of an element or `None` if it came whole, a part of it, and whether that is the last one.
+type Taken<'py> = (Option<u64>, Bound<'py, PyBytes>, bool);
 
 #[pymethods]
 impl ReactiveSubscription {
     /// The size of every element, or 0; `None` before the publisher has accepted it.
     fn try_accepted(&self, py: Python<'_>) -> PyResult<Option<u64>> {
         let subscription = self.subscription.get()?;
-        unless_blocked(py.detach(|| subscription.try_accepted()))
+        match py.detach(|| subscription.try_accepted()) {
+            Err(Error::Blocked) => Ok(None),
+            accepted => accepted.map(Some).map_err(failed),
+        }
     }
 
     /// Elements that are there, up to `most`; `None` when the stream is complete.
@@ -36,7 +39,7 @@ impl ReactiveSubscription {
         let subscription = self.subscription.get()?;
         match py.detach(|| subscription.try_receive_many(most)) {
             Err(Error::Blocked) => Ok(Some(PyList::empty(py))),
-            Err(error) => Err(raised(error)),
+            Err(error) => Err(failed(error)),
             Ok(elements) if elements.is_empty() => Ok(None),
             Ok(elements) => {
                 let each = elements.iter().map(|element| joined(py, element));
@@ -74,7 +77,7 @@ impl ReactiveSubscription {
                 }
             }
         });
-        match taken.map_err(raised)? {
+        match taken.map_err(failed)? {
             None => Ok(None),
             Some(pieces) => {
                 let payload = ackline::reactive::Payload::from_parts(pieces);
@@ -88,7 +91,7 @@ impl ReactiveSubscription {
         let subscription = self.subscription.get()?;
         match py.detach(|| subscription.try_receive_part()) {
             Err(Error::Blocked) => Ok(None),
-            Err(error) => Err(raised(error)),
+            Err(error) => Err(failed(error)),
             Ok(None) => Ok(Some(Parted::Over(false))),
             Ok(Some(part)) => {
                 let data = joined(py, &part.data)?;
@@ -117,6 +120,14 @@ impl ReactiveSubscription {
             Err(Error::Usage(_) | Error::Ended(_)) | Ok(()) => Ok(()),
             Err(error) => Err(raised(error)),
         }
+    }
+}
+
+/// The exception of an error of a subscription of this end, which only this end cancels.
+fn failed(error: Error) -> PyErr {
+    match error {
+        Error::Cancelled => errors::usage("cancelled", "this end has cancelled the subscription"),
+        error => raised(error),
     }
 }
 

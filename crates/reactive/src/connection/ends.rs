@@ -41,14 +41,14 @@ impl Connection {
             kind,
             offset: self.offset,
         };
-        let text = error.kind.to_string();
+        let (text, for_peer) = (error.kind.to_string(), error.kind.text_for_peer());
         // One that was not sent yet is the only one.
         let own = self.outgoing.goodbye.take();
         let has_said_goodbye = self.state.has_goodbye;
         if !has_said_goodbye {
             self.tell_lost(&text);
         }
-        self.end(own.or_else(|| (!has_said_goodbye).then_some(text)));
+        self.end(own.or_else(|| (!has_said_goodbye).then_some(for_peer)));
         self.state.error = Some(error.clone());
         error
     }

@@ -203,7 +203,9 @@ impl Connection {
             self.refuse(
                 subscriber,
                 false,
-                &format!("this end serves {most} subscriptions at once (--max-subscriptions)"),
+                &format!(
+                    "this end serves {most} subscriptions at once (its option max_subscriptions)"
+                ),
             );
             return Ok(());
         }

@@ -39,6 +39,11 @@ impl Connection {
         &self.config.limits
     }
 
+    /// Whether elements that come in parts are handed out so.
+    pub const fn has_parts(&self) -> bool {
+        self.config.parts
+    }
+
     /// The violation that has ended the connection.
     pub const fn fault(&self) -> Option<&ProtocolError<Kind>> {
         self.state.error.as_ref()

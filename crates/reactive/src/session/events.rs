@@ -37,7 +37,7 @@ impl Session {
             } => {
                 let data = data.into();
                 let part = Part {
-                    element,
+                    element: Some(element),
                     data,
                     is_last,
                 };

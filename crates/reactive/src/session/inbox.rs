@@ -16,8 +16,9 @@ pub const MOST_AT_ONCE: usize = 256 << 10;
 /// A part of an element; one that came whole is one part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// The number that the publisher gave the element; 0 for one that came whole. Parts of several elements may alternate.
-    pub element: u64,
+    /// The number that the publisher gave the element; `None` for an element that came whole. Parts of several elements may
+    /// alternate, and whole elements may come between them.
+    pub element: Option<u64>,
     /// Its bytes.
     pub data: Payload,
     /// Whether the element ends with it.
@@ -32,8 +33,8 @@ pub(super) struct Inbox {
     items: VecDeque<Item>,
     /// Elements that have come, whole or in part, and were not taken.
     waiting: u64,
-    /// Elements of which parts came and the last one did not.
-    begun: HashSet<u64>,
+    /// Numbers of elements of which parts came and the last one did not.
+    begun: HashSet<Option<u64>>,
     /// The size of the elements, once it was accepted.
     pub(super) element_size: Option<u64>,
     pub(super) ended: Option<Ended>,
@@ -42,8 +43,10 @@ pub(super) struct Inbox {
 /// The end of a stream.
 #[derive(Debug, Clone)]
 pub(super) enum Ended {
-    /// The publisher has completed it, or this end has cancelled it.
+    /// The publisher has completed it.
     Complete,
+    /// This end has cancelled it.
+    Cancelled,
     /// It has ended with an error.
     Failed(Arc<str>),
     /// It has ended with the connection.
@@ -179,7 +182,7 @@ impl Inbox {
 
 fn whole(data: Payload) -> Part {
     Part {
-        element: 0,
+        element: None,
         data,
         is_last: true,
     }
@@ -222,6 +225,14 @@ impl Session {
         }
     }
 
+    /// The reason of the peer's goodbye in place of the end of the connection, if the peer has said goodbye.
+    pub fn with_goodbye(&self, error: Error) -> Error {
+        match (error, self.goodbye_reason()) {
+            (Error::Ended(_), Some(reason)) => Error::Failed(reason),
+            (error, _) => error,
+        }
+    }
+
     fn inbox(&self, serial: Serial) -> Result<&Inbox, Error> {
         let inbox = self.inboxes.get(&serial);
         inbox.ok_or_else(|| self.refused(refusal::UNKNOWN_SUBSCRIBER))
@@ -232,6 +243,7 @@ impl Session {
         match &inbox.ended {
             None => Err(Error::Blocked),
             Some(Ended::Complete) => Ok(()),
+            Some(Ended::Cancelled) => Err(Error::Cancelled),
             Some(Ended::Failed(text)) => Err(Error::Failed(Arc::clone(text))),
             // The link knows why.
             Some(Ended::Lost) => Err(match self.machine.fault() {
@@ -261,10 +273,11 @@ impl Session {
     /// Takes the next element; `None` when the stream is complete.
     ///
     /// # Errors
-    /// [`Error::Blocked`]: none is there yet. [`Error::Failed`], [`Error::Ended`]. `in_parts`: it came in parts, and with
-    /// [`Config::parts`](crate::Config::parts) it is taken so.
+    /// [`Error::Blocked`]: none is there yet. [`Error::Failed`], [`Error::Ended`]; [`Error::Cancelled`] after an own
+    /// [`cancel`](Self::cancel). `in_parts`: with [`Config::parts`](crate::Config::parts) elements are taken by
+    /// [`take_part`](Self::take_part).
     pub fn take_element(&mut self, serial: Serial) -> Result<Option<Payload>, Error> {
-        if self.inbox(serial)?.is_in_parts() {
+        if self.machine.has_parts() {
             return Err(refusal::IN_PARTS.into());
         }
         let part = self.take_part(serial)?;
@@ -278,9 +291,11 @@ impl Session {
     /// As [`take_element`](Self::take_element).
     pub fn take_elements(&mut self, serial: Serial, max: usize) -> Result<Vec<Payload>, Error> {
         let (mut elements, mut bytes) = (Vec::new(), 0_usize);
-        if let Some(inbox) = self.inboxes.get_mut(&serial) {
+        if let Some(inbox) = self.inboxes.get_mut(&serial)
+            && !self.machine.has_parts()
+        {
             let most = max.max(1);
-            while elements.len() < most && bytes < MOST_AT_ONCE && !inbox.is_in_parts() {
+            while elements.len() < most && bytes < MOST_AT_ONCE {
                 let Some(part) = inbox.take_part(&mut self.untaken) else {
                     break;
                 };
@@ -300,7 +315,8 @@ impl Session {
     /// the stream is complete.
     ///
     /// # Errors
-    /// As [`take_element`](Self::take_element). `not_fixed_size`: the elements have no fixed size.
+    /// As [`take_element`](Self::take_element), but `in_parts` only if a part is next. `not_fixed_size`: the elements have
+    /// no fixed size.
     pub fn take_packed(&mut self, serial: Serial, most: usize) -> Result<Option<Bytes>, Error> {
         let inbox = self.inbox(serial)?;
         match (inbox.size(), inbox.items.front()) {
@@ -319,7 +335,7 @@ impl Session {
     /// Takes the next part of an element, or the next element that came whole; `None` when the stream is complete.
     ///
     /// # Errors
-    /// [`Error::Blocked`], [`Error::Failed`], [`Error::Ended`].
+    /// [`Error::Blocked`], [`Error::Failed`], [`Error::Cancelled`], [`Error::Ended`].
     pub fn take_part(&mut self, serial: Serial) -> Result<Option<Part>, Error> {
         let inbox = self.inboxes.get_mut(&serial);
         let taken = inbox.and_then(|inbox| inbox.take_part(&mut self.untaken));
@@ -385,7 +401,7 @@ impl Session {
         self.own.remove(&id);
         if let Some(inbox) = self.inboxes.get_mut(&serial) {
             inbox.clear(&mut self.untaken);
-            inbox.ended = Some(Ended::Complete);
+            inbox.ended = Some(Ended::Cancelled);
         }
         self.wake(super::Wait::Read(serial));
         Ok(())
