@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use ackline_core::ErrorKind;
 use ackline_core::options::OptionError;
+use ackline_core::{ErrorKind, Room};
 use ackline_link::{Acceptor, Budget, End, PeerInfo, Refused};
 use ackline_spool::Writer;
 use tokio::sync::watch;
@@ -67,6 +67,7 @@ pub enum ReceiverError {
 /// The state that all connections of one receiver share.
 pub(crate) struct Shared {
     budget: Budget,
+    room: Room,
     pub(crate) writer: Option<Writer>,
     /// `None` where nothing is kept.
     shares: Option<Arc<Shares>>,
@@ -98,7 +99,15 @@ impl Shared {
         options: &ReceiverOptions,
         (listening, stopping): (usize, watch::Receiver<Option<Duration>>),
     ) -> Self {
+        let room = match &store.writer {
+            None => Room::unlimited(),
+            Some(writer) => {
+                let writer = writer.clone();
+                Room::new(options.writer.budget, move || writer.room())
+            }
+        };
         Self {
+            room,
             budget: Budget::fair(options.memory, options.fairness),
             shares: store
                 .writer
@@ -129,6 +138,11 @@ impl Shared {
     /// The memory of all links.
     pub(crate) const fn budget(&self) -> &Budget {
         &self.budget
+    }
+
+    /// The room of the spool for what is asked for; without end where nothing is kept.
+    pub(crate) const fn room(&self) -> &Room {
+        &self.room
     }
 
     /// The spool; `None` where nothing is kept.

@@ -51,8 +51,8 @@ ackline_core::options! {
     #[derive(Debug, Clone)]
     pub struct ReceiveOptions {
         options {
-            /// Elements of one publisher that are requested, or arrived and not durable yet, at the most. As many as have
-            /// become durable are requested again, once they are half of it.
+            /// Elements of one publisher that are requested, or arrived and not durable yet, at the most. Fewer are requested
+            /// where the spool or the memory has no room for so many of their size.
             demand: u64 = 65_536, count(1..=0x7fff_ffff_ffff_ffff), RECEIVE | URL;
             /// Where we connect: time for one attempt, with its handshake of TLS.
             connect_timeout: Duration = Duration::from_secs(10), time(), RECEIVE | URL;

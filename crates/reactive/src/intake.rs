@@ -8,23 +8,25 @@
 //! ```
 //!
 //! It decides which elements make a run, how many elements are requested and when, and when the connection ends in order.
-//! Of each publisher at most `demand` elements are outstanding: requested, or arrived and not durable yet. So a publisher
-//! never sends more than the spool has taken over, and `demand`. This end publishes nothing.
+//! Of each publisher at most `demand` elements are outstanding: requested, or arrived and not durable yet; and only as many
+//! as the spool has room for (`demand.rs`). This end publishes nothing.
 
+mod demand;
 mod run;
 
 use std::collections::BTreeMap;
 use std::mem::take;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ackline_core::{
-    Connection as _, Landable, Lifecycle, LimitHit, Need, Payload, ProtocolError, Runs, SendQueue,
-    StallTimeouts,
+    Connection as _, Landable, Lifecycle, LimitHit, Need, Payload, ProtocolError, Room, Runs,
+    SendQueue, StallTimeouts,
 };
 use bytes::{Bytes, BytesMut};
 
+use demand::{Bounds, Demand};
 pub use run::{Elements, From, Note, Run, Source};
 
 use crate::{Config, Connection, Event, Kind, ReceiveOptions, Role};
@@ -51,8 +53,10 @@ pub struct IntakeConfig {
     machine: Config,
     /// The publishers of the peer that it subscribes to.
     publishers: Vec<Arc<str>>,
-    /// The most elements of one publisher that are outstanding.
-    demand: u64,
+    /// The bounds of each subscription's demand.
+    bounds: Bounds,
+    /// The room of the spool.
+    room: Room,
     /// Bytes of incomplete elements that may be held.
     most_incomplete: usize,
     completion: Completion,
@@ -60,8 +64,18 @@ pub struct IntakeConfig {
 
 impl IntakeConfig {
     /// A connection of a receiver that subscribes to these publishers of its peer, as the peer's client or its server.
-    /// `largest` is the number of bytes of memory that one connection can always get.
-    pub fn new(role: Role, options: &ReceiveOptions, publishers: &[String], largest: u64) -> Self {
+    /// `largest` is the number of bytes of memory that one connection can always get, and `room` that of the spool.
+    pub fn new(
+        role: Role,
+        options: &ReceiveOptions,
+        publishers: &[String],
+        (largest, room): (u64, Room),
+    ) -> Self {
+        let bounds = Bounds {
+            most: options.demand,
+            memory: largest.checked_div(wide(publishers.len())).unwrap_or(0),
+            largest: options.link.limits.max_element_bytes,
+        };
         let publishers = publishers.iter().map(|name| Arc::from(name.as_str()));
         Self {
             role,
@@ -70,7 +84,8 @@ impl IntakeConfig {
                 ..options.link.clone()
             },
             publishers: publishers.collect(),
-            demand: options.demand,
+            bounds,
+            room,
             // The rest is for input that is not taken yet.
             most_incomplete: usize::try_from((largest / 8).saturating_mul(7)).unwrap_or(usize::MAX),
             completion: Completion::default(),
@@ -91,9 +106,16 @@ struct Subscription {
     element_size: u64,
     /// Elements so far: the number of the next one.
     elements: u64,
-    /// Elements that have landed and in whose place none was requested yet.
-    free: u64,
+    demand: Demand,
     is_over: bool,
+}
+
+impl Subscription {
+    /// No more elements come.
+    fn end(&mut self) {
+        self.is_over = true;
+        self.demand.ended();
+    }
 }
 
 /// A run that was handed out and is not settled.
@@ -123,6 +145,8 @@ pub struct Intake {
     finished: u64,
     offset: u64,
     fault: Option<ProtocolError<Kind>>,
+    /// When to look for room in the spool again.
+    looks_at: Option<Instant>,
     ending: Ending,
 }
 
@@ -153,24 +177,27 @@ impl Intake {
             finished: 0,
             offset: 0,
             fault: None,
+            looks_at: None,
             ending: Ending::default(),
         };
         if intake.config.role == Role::Client {
             intake.subscribe();
+            intake.look_again_if_waiting(now);
         }
         intake
     }
 
     fn subscribe(&mut self) {
         for publisher in &self.config.publishers {
-            let (id, demand) = (self.machine.free_id(), self.config.demand);
+            let id = self.machine.free_id();
+            let mut demand = Demand::new(self.config.bounds, &self.config.room);
             // Checked before: the id is free, the demand is in its range and the connection is open.
-            if self.machine.subscribe(publisher, id, demand).is_ok() {
+            if self.machine.subscribe(publisher, id, demand.take()).is_ok() {
                 let subscription = Subscription {
                     source: Source::new(publisher, 0),
                     element_size: 0,
                     elements: 0,
-                    free: 0,
+                    demand,
                     is_over: false,
                 };
                 self.subscriptions.insert(id, subscription);
@@ -185,7 +212,7 @@ impl Intake {
 
     fn cancel_all(&mut self, reason: &'static str) {
         for (id, subscription) in &mut self.subscriptions {
-            subscription.is_over = true;
+            subscription.end();
             // It may have ended.
             let _ = self.machine.cancel(*id);
         }
@@ -253,6 +280,7 @@ impl Intake {
     fn subscribed(&mut self, id: u64, element_size: u64) {
         if let Some(one) = self.subscriptions.get_mut(&id) {
             one.element_size = element_size;
+            one.demand.announced(element_size);
             one.source = Source::new(&one.source.publisher, element_size);
         }
     }
@@ -266,7 +294,7 @@ impl Intake {
         let Some(one) = self.subscriptions.get_mut(&id) else {
             return;
         };
-        one.is_over = true;
+        one.end();
         self.runs.push(Run {
             token: 0,
             source: Arc::clone(&one.source),
@@ -302,7 +330,7 @@ impl Intake {
             }
         };
         run.grow(1, bytes, held);
-        self.arrived((id, 1), pieces, held);
+        self.arrived((id, 1, bytes), pieces, held);
     }
 
     /// Elements of a fixed size, cut where their run is full.
@@ -325,7 +353,7 @@ impl Intake {
             // They fit: a run is cut far below 2^32 bytes, and an element has at least one.
             let count = u32::try_from(bytes.checked_div(size).unwrap_or(0)).unwrap_or(u32::MAX);
             run.grow(count, bytes, bytes);
-            self.arrived((id, u64::from(count)), 1, bytes);
+            self.arrived((id, u64::from(count), size), 1, bytes);
         }
     }
 
@@ -352,9 +380,10 @@ impl Intake {
         });
     }
 
-    /// Counts elements that a run has taken, in so many pieces.
-    fn arrived(&mut self, (id, count): (u64, u64), pieces: usize, held: usize) {
+    /// Counts elements of `size` bytes that a run has taken, in so many pieces.
+    fn arrived(&mut self, (id, count, size): (u64, u64, usize), pieces: usize, held: usize) {
         if let Some(one) = self.subscriptions.get_mut(&id) {
+            one.demand.came(count, wide(size));
             one.elements = one.elements.saturating_add(count);
         }
         self.runs.charge(pieces, held);
@@ -362,26 +391,48 @@ impl Intake {
         self.finished = self.finished.saturating_add(count);
     }
 
-    /// Elements have landed: as many are requested again, gathered until they are half of the demand.
+    /// Elements have landed: more may be requested.
     fn let_go(&mut self, from: From, elements: u64, held: usize) {
         self.landing = self.landing.saturating_sub(held);
         let From::Elements(id) = from else {
             return;
         };
-        let Some(one) = self.subscriptions.get_mut(&id) else {
-            return;
-        };
-        one.free = one.free.saturating_add(elements);
-        // The request of a subscription that has ended is refused.
-        let is_low = one.free >= self.config.demand.div_ceil(2);
-        if is_low && self.machine.request(id, one.free).is_ok() {
-            one.free = 0;
+        if let Some(one) = self.subscriptions.get_mut(&id) {
+            one.demand.landed(elements);
         }
+    }
+
+    /// Requests elements for which there is room. Looks again soon where there is too little of it: nobody says when
+    /// consumers are done with something.
+    fn request(&mut self, now: Instant) {
+        for (id, one) in &mut self.subscriptions {
+            if one.is_over {
+                continue;
+            }
+            let count = one.demand.take();
+            if count > 0 {
+                // Refused where the connection is at its end.
+                let _ = self.machine.request(*id, count);
+            }
+        }
+        self.look_again_if_waiting(now);
+    }
+
+    fn look_again_if_waiting(&mut self, now: Instant) {
+        let is_waiting = self
+            .subscriptions
+            .values()
+            .any(|one| one.demand.is_waiting());
+        self.looks_at = if is_waiting {
+            now.checked_add(LOOK_AGAIN)
+        } else {
+            None
+        };
     }
 
     fn fail(&mut self, kind: Kind) {
         if self.fault.is_none() {
-            let _ = self.machine.goodbye(&kind.to_string());
+            let _ = self.machine.goodbye(&kind.text_for_peer());
             let offset = self.offset;
             self.fault = Some(ProtocolError { kind, offset });
             self.take_events();
@@ -403,20 +454,22 @@ impl Intake {
 }
 
 impl Landable for Intake {
-    fn settle(&mut self, _: Instant, token: u64) -> bool {
+    fn settle(&mut self, now: Instant, token: u64) -> bool {
         let Some(run) = self.runs.settle(token) else {
             return false;
         };
         self.let_go(run.from, run.elements, run.held);
+        self.request(now);
         self.leave_if_settled();
         self.fault.is_none() && self.machine.lifecycle() != Lifecycle::Closed
     }
 
-    fn landed(&mut self, _: Instant, token: u64) {
+    fn landed(&mut self, now: Instant, token: u64) {
         if let Some(run) = self.runs.landed(token) {
             let (elements, held) = (take(&mut run.elements), take(&mut run.held));
             let from = run.from;
             self.let_go(from, elements, held);
+            self.request(now);
         }
     }
 
@@ -452,6 +505,9 @@ impl ackline_core::Connection for Intake {
             let taken = before.saturating_sub(input.len());
             self.offset = self.offset.saturating_add(wide(taken));
             let took = self.take_events();
+            if took {
+                self.request(now);
+            }
             self.check()?;
             match need {
                 Ok(Need::Room) if took => {}
@@ -488,13 +544,17 @@ impl ackline_core::Connection for Intake {
 
     fn poll_timeout(&self) -> Option<Instant> {
         // A peer that is not listened to is not silent.
-        let timeout = self.machine.poll_timeout();
-        timeout.filter(|_| !self.ending.is_stopping)
+        let dues = [self.machine.poll_timeout(), self.looks_at];
+        let due = dues.into_iter().flatten().min();
+        due.filter(|_| !self.ending.is_stopping)
     }
 
     fn handle_timeout(&mut self, now: Instant) -> Result<(), ProtocolError<Kind>> {
         if self.ending.is_stopping {
             return Ok(());
+        }
+        if self.looks_at.is_some_and(|at| at <= now) {
+            self.request(now);
         }
         let handled = self.machine.handle_timeout(now);
         self.take_events();
@@ -574,6 +634,8 @@ pub const ALL_ENDED: &str = "all streams have ended";
 const ONLY_RECEIVES: &str = "this receiver only receives";
 /// Bytes of elements from which on a run takes no more.
 const RUN_BYTES: usize = 4 << 20;
+/// Between two looks for room in the spool.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Bytes of an error's text that are told.
 const ERROR_BYTES: usize = 1_024;
 #[cfg(test)]

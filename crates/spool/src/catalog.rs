@@ -43,6 +43,8 @@ pub(crate) struct Catalog {
 struct State {
     kept: VecDeque<Kept>,
     bytes: u64,
+    /// Bytes of the segment that is being written, and of its index.
+    active: u64,
     /// The durable position.
     durable: u64,
     /// Bytes that the commit thread needs.
@@ -50,6 +52,8 @@ struct State {
     /// The number of requests, and of answers.
     asked: u64,
     answered: u64,
+    /// The last request for which nobody waits.
+    nudged: Option<Instant>,
     /// The lowest mark of all consumers at the last look; `None` without a consumer or if one
     /// cannot be read.
     lowest: Option<u64>,
@@ -110,6 +114,32 @@ impl Catalog {
     /// The bytes of all segments.
     pub(crate) fn bytes(&self) -> u64 {
         locked(&self.state).bytes
+    }
+
+    /// Records the bytes of the segment that is being written.
+    pub(crate) fn note_active(&self, bytes: u64) {
+        locked(&self.state).active = bytes;
+    }
+
+    /// The bytes of `budget` that nothing takes. If they are fewer than an eighth of it, the segments that all consumers
+    /// have finished with are asked to go, at most once in each `pause`; nobody waits for that here.
+    pub(crate) fn room(&self, budget: u64, pause: Duration) -> u64 {
+        let mut state = locked(&self.state);
+        let used = state.bytes.saturating_add(state.active);
+        let free = budget.saturating_sub(used);
+        let missing = (budget / 8).saturating_sub(free);
+        let is_quiet = state.asked == state.answered;
+        if missing > 0
+            && !state.kept.is_empty()
+            && is_quiet
+            && state.nudged.is_none_or(|at| at.elapsed() >= pause)
+        {
+            state.nudged = Some(Instant::now());
+            state.wanted = missing;
+            state.asked += 1;
+            self.asked.notify_all();
+        }
+        free
     }
 
     /// The first kept position, if a segment here has it.

@@ -451,6 +451,8 @@ impl Committer {
     fn report(&self, state: WriterState) {
         let first_kept = self.catalog.first();
         let first_kept = first_kept.or(self.active.as_ref().map(|active| active.first));
+        self.catalog
+            .note_active(self.active.as_ref().map_or(0, Active::bytes));
         let mut queue = locked(&self.shared.queue);
         let state = match state {
             WriterState::Ok if queue.closing.is_some() => WriterState::Draining,

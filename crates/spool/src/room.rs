@@ -119,7 +119,7 @@ pub(crate) fn stored_bytes(placed: &[Placed]) -> u64 {
 const MARKS_ROOM: u64 = 32 << 10;
 
 /// Bytes that Arrow, whole sectors and a new segment's headers add to a group, generously.
-const GROUP_OVERHEAD: usize = 12_288;
+pub(crate) const GROUP_OVERHEAD: usize = 12_288;
 
 /// How long a commit waits for the removal of segments before it logs that it waits.
 const ROOM_WAIT: Duration = Duration::from_secs(5);

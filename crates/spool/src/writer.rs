@@ -14,6 +14,7 @@ use ackline_core::locked;
 
 use crate::{
     Access, Block, Promise, Settle, SpoolError,
+    catalog::Catalog,
     commit::{Committer, Pace, Settings},
     disk::{Disk, RealDisk},
     filesystem,
@@ -25,6 +26,7 @@ use crate::{
     recovery::{self, Lost},
     reserve,
     retention::Retention,
+    room::GROUP_OVERHEAD,
 };
 
 /// The result of opening a spool for writing.
@@ -101,12 +103,15 @@ impl Writer {
         locked(&shared.queue).last_us = state.last_us;
         let committer = Committer::new(folder, places, settings, state, shared.clone());
         let retention = committer.retention();
+        let (catalog, recheck) = (Arc::clone(&committer.catalog), pace.recheck);
         let threads = [
             spawn(dir, "ackline-spool", move || committer.run(lock))?,
             spawn(dir, "ackline-retain", move || Retention::run(retention))?,
         ];
         let inner = Inner {
             shared,
+            catalog,
+            recheck,
             has_acks,
             threads: Mutex::new(threads.into()),
         };
@@ -169,6 +174,21 @@ impl Writer {
         }
     }
 
+    /// Bytes of blocks that the budget has room for now; 0 while the writer stalls. Blocks that wait to become durable are
+    /// not taken off. If little room is left, segments that all consumers have finished with are removed before their time,
+    /// as for a block that needs their space.
+    pub fn room(&self) -> u64 {
+        let (state, budget) = {
+            let queue = locked(&self.inner.shared.queue);
+            (queue.stats.state, queue.stats.budget)
+        };
+        if state != WriterState::Ok {
+            return 0;
+        }
+        let free = self.inner.catalog.room(budget, self.inner.recheck);
+        free.saturating_sub(GROUP_OVERHEAD as u64)
+    }
+
     /// Waits until the earlier blocks are durable. Returns whether they were within `timeout`.
     pub fn flush(&self, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
@@ -196,6 +216,9 @@ impl Writer {
 #[derive(Debug)]
 struct Inner {
     shared: Arc<Shared>,
+    catalog: Arc<Catalog>,
+    /// Between two looks at whether consumers are done with something.
+    recheck: Duration,
     has_acks: bool,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }

@@ -423,6 +423,7 @@ impl Shared {
             Some(WriterState::StalledDisk) => Some("disk_full"),
             Some(WriterState::StalledDescriptors) => Some("descriptors"),
             _ if self.shares.as_ref().is_some_and(|all| all.waiting() > 0) => Some("sender_share"),
+            _ if self.room.waiting() > 0 => Some("budget"),
             _ if self.budget.waiting() > 0 => Some("memory"),
             _ => None,
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use ackline_core::Room;
 use ackline_link::{Budget, PeerInfo, Refused};
 use ackline_reactive::intake::{Completion, Intake, IntakeConfig, Note, Run};
 use ackline_reactive::{ReceiveOptions, Role};
@@ -19,14 +20,14 @@ pub struct ElementIngest {
 }
 
 impl ElementIngest {
-    /// For a receiver with this memory, which subscribes to these publishers of its peer.
+    /// For a receiver with this memory and room in its spool, which subscribes to these publishers of its peer.
     pub(super) fn new(
         role: Role,
         options: &ReceiveOptions,
         publishers: &[String],
-        budget: &Budget,
+        (budget, room): (&Budget, Room),
     ) -> Self {
-        let config = IntakeConfig::new(role, options, publishers, budget.largest());
+        let config = IntakeConfig::new(role, options, publishers, (budget.largest(), room));
         Self { config }
     }
 

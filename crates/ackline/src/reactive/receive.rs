@@ -44,7 +44,9 @@ fn accepting(
 ) -> Result<Accepting, ReceiverError> {
     let publishers = publishers(&site.urls).map_err(ReceiverError::Usage)?;
     let own = options.reactive.clone();
-    let make = move |budget: &Budget| ElementIngest::new(Role::Server, &own, &publishers, budget);
+    let room = shared.room().clone();
+    let make =
+        move |budget: &Budget| ElementIngest::new(Role::Server, &own, &publishers, (budget, room));
     Ok(Box::pin(accept(site.listener, Arc::clone(shared), make)))
 }
 

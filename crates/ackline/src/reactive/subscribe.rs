@@ -25,9 +25,10 @@ pub(super) fn subscribe(
     let endpoint = filled(address.endpoint, options)?;
     let own = &options.reactive;
     let publishers = [address.publisher];
+    let memory = (shared.budget(), shared.room().clone());
     let outgoing = Outgoing {
         endpoint,
-        ingest: ElementIngest::new(Role::Client, own, &publishers, shared.budget()),
+        ingest: ElementIngest::new(Role::Client, own, &publishers, memory),
         shared: Arc::clone(shared),
         connect_timeout: own.connect_timeout,
         reconnect_max: own.reconnect_max,

@@ -14,7 +14,7 @@ fn config(role: Role, demand: u64) -> IntakeConfig {
             ..ReceiveOptions::default()
         },
         &["p".to_owned()],
-        1_000_000,
+        (u64::MAX, Room::unlimited()),
     )
 }
 
@@ -548,4 +548,36 @@ fn a_server_without_a_hello_is_given_up() {
         intake.poll_event().unwrap().note,
         Some(Note::Failed { .. })
     ));
+}
+
+#[test]
+fn a_full_spool_stops_its_publisher_and_a_drained_one_is_seen_by_itself() {
+    use std::sync::atomic::AtomicU64;
+    let free = Arc::new(AtomicU64::new(0));
+    let room = {
+        let free = Arc::clone(&free);
+        Room::new(1 << 20, move || free.load(Ordering::Relaxed))
+    };
+    let mut config = config(Role::Client, 1_000);
+    config.room = room.clone();
+    let mut pair = Pair::with(config, Config::default());
+    pair.peer.accept(1, 0).unwrap();
+    pair.flow();
+    assert_eq!(pair.peer.demand(1), Ok(0));
+    assert_eq!(room.waiting(), 1);
+    let due = pair.intake.poll_timeout().unwrap();
+    assert_eq!(due, pair.now + LOOK_AGAIN);
+    free.store(1 << 20, Ordering::Relaxed);
+    pair.now = due;
+    pair.intake.handle_timeout(due).unwrap();
+    pair.flow();
+    assert_eq!(pair.peer.demand(1), Ok(1), "its size is unknown");
+    assert_eq!((room.waiting(), pair.intake.poll_timeout()), (0, None));
+    pair.publish(&[b"a"]);
+    pair.settle_all();
+    pair.publish(&[b"a", b"b"]);
+    pair.settle_all();
+    assert!(pair.peer.demand(1).unwrap() > 2);
+    drop(pair);
+    assert_eq!(room.join().left(), 1 << 20, "it has given its room back");
 }

@@ -58,6 +58,29 @@ fn segments_that_all_consumers_have_finished_with_are_removed_at_their_age() {
 }
 
 #[test]
+fn the_room_is_the_rest_of_the_budget_and_committed_segments_make_way_before_a_block_needs_it() {
+    let (_temp, dir) = temp();
+    let budget = WriterOptions::LEAST_BUDGET;
+    let writer = quick(&dir, WriterOptions { budget, ..small() });
+    let whole = writer.room();
+    assert!(whole > budget / 2 && whole < budget, "{whole}");
+    let mut groups = 0;
+    while writer.room() > 0 {
+        fill(&writer, 3 * groups, 1);
+        groups += 1;
+        let used = writer.stats().bytes;
+        assert!(writer.room() <= budget - used, "{used}");
+    }
+    let spool = Spool::open(&dir).unwrap();
+    assert_eq!(spool.first_kept().unwrap(), 0, "no consumer, nothing goes");
+    assert_eq!(writer.room(), 0);
+    spool.commit_mark("etl", 3 * groups).unwrap();
+    until("room", || writer.room() > 0);
+    until("the eighth of the budget", || writer.stats().first_kept > 0);
+    assert_eq!(writer.stats().state, WriterState::Ok, "no block has waited");
+}
+
+#[test]
 fn committed_segments_stay_until_their_age() {
     let (_temp, dir) = temp();
     let writer = quick(&dir, small());
