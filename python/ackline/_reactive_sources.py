@@ -1,16 +1,16 @@
 """The sources of publishers: everything that becomes elements."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol, TypeGuard, cast
 
 from ackline._payloads import Buffer
 from ackline._reactive import PACKED_BYTES, UNBOUNDED, failed, packed, reason_of, view_of
 from ackline._reactive_core import ReactiveElements, ReactiveNames
 from ackline.exceptions import UsageError
 
-__all__ = ["PublishersBase", "elements_of", "opened"]
+__all__ = ["PublishersBase", "elements_of", "iterated", "opened"]
 
 _FILE_BYTES: Final = 64 << 10
 """Bytes of a file in one element."""
@@ -47,10 +47,11 @@ class PublishersBase:
                 before the longest beginning, and that before the first pattern.
             source: The elements, for each subscription from the beginning: an iterable of bytes, a
                 NumPy array or another buffer of numbers, a `pathlib.Path` (the file's bytes, in
-                elements of up to 64 KiB), an Arrow array (its values), Arrow batches (a table: each
-                batch is an element, an Arrow IPC stream), or a function that takes the whole name
-                and returns any of these. An exception of the function rejects the subscription with
-                its text. An iterator can be read once: give a function that makes one.
+                elements of up to 64 KiB), an Arrow array without nulls (its values; those of a
+                fixed-size list are one element), Arrow batches (a table: each batch is an element,
+                an Arrow IPC stream), or a function that takes the whole name and returns any of
+                these. An exception of the function rejects the subscription with its text. An
+                iterator can be read once: give a function that makes one.
             element_size: The bytes of every element, which are packed then; None is the size of a
                 number for arrays, and any size else. With a size an iterable's items may be
                 buffers of several elements.
@@ -58,16 +59,26 @@ class PublishersBase:
         Raises:
             UsageError: ``publisher_exists``, or the source or the size cannot be one.
         """
-        if isinstance(source, str):
-            raise UsageError("a publisher's source is a str: give bytes, or a list with it in it")
         if element_size is not None and (
             not isinstance(cast("Any", element_size), int) or not 0 <= element_size <= UNBOUNDED
         ):
             raise UsageError(f"element_size is {element_size!r}; it is a number of bytes")
-        self._names.add(name, (source, element_size))
+        size = element_size
+        if not _is_function(source):
+            source, size = _checked(source, element_size)
+        self._names.add(name, (source, size))
 
     reason = staticmethod(reason_of)
     failed = staticmethod(failed)
+
+    def knows(self, name: str) -> bool:
+        """Whether a publisher has the name."""
+        return self._names.find(name) is not None
+
+    @staticmethod
+    def unknown(name: str) -> str:
+        """Returns the reason for the rejection of a name that no publisher has."""
+        return reason_of(UsageError(f"there is no publisher {name!r}"))
 
     def find(self, name: str) -> tuple[int, object]:
         """Returns the element size and the elements for a subscription.
@@ -77,18 +88,99 @@ class PublishersBase:
         """
         found = self._names.find(name)
         if found is None:
-            raise UsageError(f"there is no publisher {name!r}")
-        source, element_size = found
-        if callable(source) and not _is_elements(source):
-            source = source(name)
-        if _is_elements(source) and hasattr(getattr(source, "type", None), "index_type"):
-            # The values of a dictionary are what is published, not its indices.
-            source = cast("Any", source).cast(cast("Any", source).type.value_type)
-        return _sized(source, element_size), source
+            raise UsageError(self.unknown(name))
+        source, size = found
+        if not _is_function(source):
+            return size, source
+        source = source(name)
+        try:
+            source, size = _checked(source, size)
+        except UsageError as error:
+            # The subscriber cannot mend it, and the log has the reason.
+            failed(error)
+            raise UsageError("the function of this publisher returned no elements") from error
+        return size, source
 
 
 def _is_elements(source: object) -> bool:
     return hasattr(source, "__arrow_c_array__") or hasattr(source, "__arrow_c_stream__")
+
+
+def _is_function(source: object) -> TypeGuard[Callable[[str], object]]:
+    return callable(source) and not _is_elements(source)
+
+
+def _checked(source: object, element_size: int | None) -> tuple[object, int]:
+    """Returns a source that can be published, and the size of every element, or 0.
+
+    Raises:
+        UsageError: It cannot be published.
+    """
+    if isinstance(source, str):
+        raise UsageError("a publisher's source is a str: give bytes, or a list with it in it")
+    if _is_elements(source):
+        return _checked_arrow(source, element_size)
+    size = element_size or 0
+    if isinstance(source, Path):
+        return source, size
+    view = view_of(source)
+    if view is not None:
+        if isinstance(source, bytes | bytearray) and element_size is None:
+            raise UsageError(
+                "a publisher's source is bytes: give element_size, or a list with the bytes in it"
+            )
+        size = view.itemsize if element_size is None else element_size
+        _check_size(view.nbytes, size)
+    elif isinstance(source, Sequence):
+        for first in source[:1]:
+            elements_of(first, size)
+    elif not any(hasattr(source, name) for name in ("__iter__", "__aiter__", "get_nowait")):
+        raise UsageError(
+            f"a publisher's source is {type(source).__name__}: give an iterable of bytes, an "
+            "array, a pathlib.Path, a queue, or a function that returns one of these"
+        )
+    return source, size
+
+
+def _checked_arrow(source: Any, element_size: int | None) -> tuple[object, int]:  # noqa: ANN401
+    """The same for an Arrow object."""
+    if hasattr(source, "schema"):
+        if element_size:
+            raise UsageError("record batches are elements of any size: leave element_size out")
+        return source, 0
+    if hasattr(source.type, "index_type"):
+        # The values of a dictionary are what is published, not its indices.
+        source = source.cast(source.type.value_type)
+    kind, count = source.type, 1
+    while hasattr(source.type, "list_size") and not source.null_count:
+        # The values of each list are one element.
+        count *= source.type.list_size
+        source = source.combine_chunks() if hasattr(source, "iterchunks") else source
+        source = source.flatten()
+    if source.null_count:
+        raise UsageError("an Arrow array has nulls: drop them, or fill them with a value")
+    width = _width(source)
+    if width is not None:
+        size = width * count if element_size is None else element_size
+        _check_size(len(source) * width, size)
+        return source, size
+    one = source.chunk(0) if hasattr(source, "iterchunks") and source.num_chunks else source
+    try:
+        ReactiveElements(one[:0])
+    except UsageError:
+        raise UsageError(
+            f"an Arrow array of {kind} has no elements: give numbers, binary values, strings, or "
+            "fixed-size lists of numbers (a bool can be cast to uint8)"
+        ) from None
+    return source, element_size or 0
+
+
+def _check_size(size: int, element_size: int) -> None:
+    """Refuses a buffer that has no whole elements."""
+    if element_size < 1 or size % element_size:
+        raise UsageError(
+            f"a buffer of {size} bytes has no elements of {element_size} bytes (element_size)"
+        )
 
 
 def _width(source: object) -> int | None:
@@ -103,24 +195,8 @@ def _width(source: object) -> int | None:
     return bits // 8 if bits % 8 == 0 else None
 
 
-def _sized(source: object, element_size: int | None) -> int:
-    """Returns the size of every element of a source, or 0."""
-    if element_size is not None:
-        return element_size
-    if (width := _width(source)) is not None:
-        return width
-    if isinstance(source, bytes | bytearray):
-        raise UsageError(
-            "a publisher's source is bytes: give element_size, or a list with the bytes in it"
-        )
-    view = None if _is_elements(source) else view_of(source)
-    return 0 if view is None else view.itemsize
-
-
 def _numbers(source: Any) -> memoryview:  # noqa: ANN401 (an Arrow array)
     """Returns the values of an Arrow array of numbers, one behind the other."""
-    if source.null_count:
-        raise UsageError("an Arrow array with nulls has no elements of a fixed size")
     values = source.buffers()[1] or b""
     width = source.type.bit_width // 8
     start = source.offset * width
@@ -130,10 +206,6 @@ def _numbers(source: Any) -> memoryview:  # noqa: ANN401 (an Arrow array)
 def _pieces(view: memoryview, element_size: int) -> Batches:
     """Hands a buffer over in pieces of whole elements."""
     view = view.cast("B") if view.c_contiguous and view.nbytes else memoryview(view.tobytes())
-    if element_size < 1 or len(view) % element_size:
-        raise UsageError(
-            f"a buffer of {len(view)} bytes has no elements of {element_size} bytes (element_size)"
-        )
     step = max(1, (PACKED_BYTES // 4) // element_size) * element_size
     for start in range(0, len(view), step):
         yield ReactiveElements.packed(view[start : start + step])
@@ -173,7 +245,12 @@ def _arrow(source: Any, element_size: int) -> Batches:  # noqa: ANN401 (an Arrow
 def _sequence(source: Sequence[Buffer | str]) -> Batches:
     items = iter(source)
     while batch := list(islice(items, _BATCH)):
-        yield ReactiveElements([one.encode() if isinstance(one, str) else one for one in batch])
+        each = [one.encode() if isinstance(one, str) else one for one in batch]
+        try:
+            elements = ReactiveElements(each)
+        except UsageError as error:
+            raise UsageError("an element is neither bytes nor a str") from error
+        yield elements
 
 
 def _file(path: Path, element_size: int) -> Batches:
@@ -195,10 +272,29 @@ def _record_batches(source: _ArrowStream) -> Batches:
 
 
 def elements_of(item: Any, element_size: int) -> ReactiveElements:  # noqa: ANN401
-    """Returns an item of an iterable: one element, or with a size a buffer of some."""
+    """Returns an item of an iterable: one element, or with a size a buffer of some.
+
+    Raises:
+        UsageError: The item is neither.
+    """
     if isinstance(item, str):
         item = item.encode()
-    if not element_size:
-        view = None if isinstance(item, bytes) else view_of(item)
-        return ReactiveElements([item if view is None else view.tobytes()])
-    return packed(item)
+    if element_size:
+        return packed(item)
+    view = None if isinstance(item, bytes) else view_of(item)
+    if view is None and not isinstance(item, bytes):
+        name = type(item).__name__
+        raise UsageError(f"an element is of the type {name}: give bytes, a str, or a buffer")
+    return ReactiveElements([item if view is None else view.tobytes()])
+
+
+def iterated(source: Any) -> Iterator[Any]:  # noqa: ANN401
+    """Returns the iterator of a source.
+
+    Raises:
+        UsageError: It has none.
+    """
+    try:
+        return iter(source)
+    except TypeError as error:
+        raise UsageError("the source of this publisher is for another kind of program") from error

@@ -148,8 +148,11 @@ class Publishers(PublishersBase):
         >>> publishers.add("sensors/*", lambda name: [name.encode()])
     """
 
-    def serve(self, connection: "Connection", *, concurrency: int = 64) -> None:
-        """Serves the subscriptions of a connection's peer, each in a thread.
+    def serve(self, connection: "Connection", *, concurrency: int | None = None) -> None:
+        """Serves the subscriptions of a connection's peer.
+
+        A source has a thread only while there is demand for its elements, so that subscriptions
+        without demand take none. The first turn of a subscription calls the publisher's function.
 
         Returns when the peer has said goodbye or ended the connection, and every stream has ended.
         A source is asked for the next element when there is demand for it. Its end completes the
@@ -158,7 +161,8 @@ class Publishers(PublishersBase):
 
         Args:
             connection: The connection.
-            concurrency: Streams at once; further subscriptions wait for their answer.
+            concurrency: Threads that run sources at once; None is 256. If all of them wait for
+                their sources for 5 s, a further subscription is rejected.
 
         Raises:
             ProtocolError: The peer broke a rule.
@@ -237,13 +241,14 @@ class Connection(Block, ConnectionBase):
             yield request
 
     def serve(
-        self, publishers: Publishers | Mapping[str, object], *, concurrency: int = 64
+        self, publishers: Publishers | Mapping[str, object], *, concurrency: int | None = None
     ) -> None:
         """Serves the peer's subscriptions, as `Publishers.serve`.
 
         Args:
             publishers: The publishers, or names with their sources.
-            concurrency: Streams at once; further subscriptions wait for their answer.
+            concurrency: Threads that run sources at once; None is 256. If all of them wait for
+                their sources for 5 s, a further subscription is rejected.
 
         Raises:
             UsageError: As by `Publishers.serve`, whose other errors are raised too.
@@ -342,7 +347,7 @@ class Listener(AcceptingListener[ReactiveConnection, Connection]):
         return Connection(core)
 
     def serve(
-        self, publishers: Publishers | Mapping[str, object], *, concurrency: int = 64
+        self, publishers: Publishers | Mapping[str, object], *, concurrency: int | None = None
     ) -> None:
         """Serves every connection, each in a thread, until the listener is closed.
 
@@ -355,7 +360,7 @@ class Listener(AcceptingListener[ReactiveConnection, Connection]):
 
         Args:
             publishers: The publishers, or names with their sources.
-            concurrency: Streams at once of each connection.
+            concurrency: As for `Publishers.serve`, for each connection.
 
         Raises:
             UsageError: As by `Publishers.serve`.

@@ -8,44 +8,45 @@ from typing import TYPE_CHECKING, Any
 
 from ackline._reactive import least_one
 from ackline._reactive_core import ReactiveElements
-from ackline._reactive_sources import PublishersBase, elements_of, opened
+from ackline._reactive_sources import PublishersBase, elements_of, iterated, opened
 from ackline.aio._wait import ready
 from ackline.exceptions import AcklineError, LinkClosed
 
 if TYPE_CHECKING:
     from ackline.aio.reactive import Connection, Publication, SubscribeRequest
 
-__all__ = ["serve_publishers"]
+__all__ = ["serve_publishers", "wait_for_room"]
 
 _TURN = 64
 """Elements of an iterable after which the other tasks of the loop have their turn."""
 
 
 async def serve_publishers(
-    connection: "Connection", publishers: PublishersBase, concurrency: int
+    connection: "Connection", publishers: PublishersBase, concurrency: int | None
 ) -> None:
     """Serves the subscriptions of the connection's peer; see `Publishers.serve`."""
     least_one(concurrency)
-    free, tasks = asyncio.Semaphore(concurrency), set[asyncio.Task[None]]()
-
-    def ended(task: asyncio.Task[None]) -> None:
-        tasks.discard(task)
-        free.release()
-
+    tasks = set[asyncio.Task[None]]()
     try:
         while True:
-            await free.acquire()
             try:
                 request = await connection.accept()
             except LinkClosed:
                 break
             if request is None:
                 break
+            if concurrency is not None and len(tasks) >= concurrency:
+                with suppress(AcklineError):
+                    request.reject(
+                        f"this publisher serves {concurrency} streams of a connection at once "
+                        "(concurrency): try again later"
+                    )
+                continue
             task = asyncio.create_task(_answer(request, publishers))
             # A request that nobody answers is rejected when nobody has it.
             del request
             tasks.add(task)
-            task.add_done_callback(ended)
+            task.add_done_callback(tasks.discard)
         if tasks:
             await asyncio.wait(tasks)
     except BaseException:
@@ -100,17 +101,17 @@ async def _publish(publication: "Publication", source: Any) -> None:  # noqa: AN
     elif hasattr(source, "__aiter__"):
         await _publish_coming(publication, aiter(source))
     else:
-        batches = (elements_of(item, size) for item in source)
+        batches = (elements_of(item, size) for item in iterated(source))
         await _publish_each(publication, batches, is_at_hand=False)
 
 
 async def _publish_coming(publication: "Publication", items: AsyncIterator[Any]) -> None:
     """Publishes items that are waited for; each is asked for when there is demand."""
     try:
-        await _room(publication)
+        await wait_for_room(publication)
         async for item in items:
             await publication.send_elements(elements_of(item, publication.element_size))
-            await _room(publication)
+            await wait_for_room(publication)
     finally:
         if hasattr(items, "aclose"):
             await items.aclose()
@@ -122,7 +123,7 @@ async def _publish_each(
     """Publishes batches that nobody waits for."""
     for turn in range(1 << 62):
         if not is_at_hand:
-            await _room(publication)
+            await wait_for_room(publication)
         if turn % _TURN == 0:
             await asyncio.sleep(0)
         elements = next(batches, None)
@@ -131,7 +132,7 @@ async def _publish_each(
         await publication.send_elements(elements)
 
 
-async def _room(publication: "Publication") -> None:
+async def wait_for_room(publication: "Publication") -> None:
     """Waits for demand; raises the end of the subscription or of the connection."""
     core = publication._core  # noqa: SLF001 (its users cannot)
     while not core.room:

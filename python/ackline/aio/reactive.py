@@ -154,8 +154,10 @@ class Publishers(PublishersBase):
         >>> publishers.add("sensors/*", lambda name: [name.encode()])
     """
 
-    async def serve(self, connection: "Connection", *, concurrency: int = 64) -> None:
-        """Serves the subscriptions of a connection's peer, each in a task.
+    async def serve(self, connection: "Connection", *, concurrency: int | None = None) -> None:
+        """Serves the subscriptions of a connection's peer.
+
+        Each has a task.
 
         Returns when the peer has said goodbye or ended the connection, and every stream has ended.
         A source is asked for the next element when there is demand for it. Its end completes the
@@ -164,7 +166,7 @@ class Publishers(PublishersBase):
 
         Args:
             connection: The connection.
-            concurrency: Streams at once; further subscriptions wait for their answer.
+            concurrency: Streams at once: a further subscription is rejected. None is any number.
 
         Raises:
             ProtocolError: The peer broke a rule.
@@ -246,13 +248,13 @@ class Connection(Block, ConnectionBase):
             yield request
 
     async def serve(
-        self, publishers: Publishers | Mapping[str, object], *, concurrency: int = 64
+        self, publishers: Publishers | Mapping[str, object], *, concurrency: int | None = None
     ) -> None:
         """Serves the peer's subscriptions, as `Publishers.serve`.
 
         Args:
             publishers: The publishers, or names with their sources.
-            concurrency: Streams at once; further subscriptions wait for their answer.
+            concurrency: Streams at once: a further subscription is rejected. None is any number.
 
         Raises:
             UsageError: As by `Publishers.serve`, whose other errors are raised too.
@@ -351,7 +353,7 @@ class Listener(AcceptingListener[ReactiveConnection, Connection]):
         return Connection(core)
 
     async def serve(
-        self, publishers: Publishers | Mapping[str, object], *, concurrency: int = 64
+        self, publishers: Publishers | Mapping[str, object], *, concurrency: int | None = None
     ) -> None:
         """Serves every connection, each in a task, until the listener is closed.
 
@@ -361,7 +363,7 @@ class Listener(AcceptingListener[ReactiveConnection, Connection]):
 
         Args:
             publishers: The publishers, or names with their sources.
-            concurrency: Streams at once of each connection.
+            concurrency: As for `Publishers.serve`, for each connection.
 
         Raises:
             UsageError: As by `Publishers.serve`.

@@ -84,8 +84,6 @@ def test_arrays_of_numbers_are_packed() -> None:
         "strided": floats[::2],
         "arrow": pa.array(range(10), pa.int32())[2:],
         "chunked": pa.chunked_array([[1.5], [], [2.5, 3.5]]),
-        "nulls": pa.array([1, None]),
-        "bytes": b"12345678",
     }
     with served(publishers) as near:
         for name, dtype, expected in [
@@ -98,10 +96,22 @@ def test_arrays_of_numbers_are_packed() -> None:
                 assert subscription.element_size == np.dtype(dtype).itemsize
                 came = np.concatenate(list(subscription.arrays(dtype)))
             assert np.array_equal(came, expected), name
-        with pytest.raises(StreamFailed, match="with nulls"):
-            list(near.subscribe("nulls", timeout=TIME))
-        with pytest.raises(StreamFailed, match="give element_size"):
-            near.subscribe("bytes", timeout=TIME)
+
+
+def test_the_values_of_a_fixed_size_list_are_one_element() -> None:
+    three = pa.list_(pa.float64(), 3)
+    lists = pa.array([[float(one)] * 3 for one in range(5)], three)
+    pairs = pa.array([[[1, 2], [3, 4]]], pa.list_(pa.list_(pa.int16(), 2), 2))
+    publishers = reactive.Publishers({"lists": lists[1:], "pairs": pairs})
+    publishers.add("chunks", pa.chunked_array([lists[:2], lists[4:]]), element_size=24)
+    with served(publishers) as near:
+        for name, expected in [("lists", [1, 2, 3, 4]), ("chunks", [0, 1, 4])]:
+            with near.subscribe(name, timeout=TIME) as subscription:
+                assert subscription.element_size == 24
+                came = np.concatenate(list(subscription.arrays("(3,)<f8")))
+            assert came[:, 0].tolist() == expected, name
+        with near.subscribe("pairs", timeout=TIME) as subscription:
+            assert list(subscription) == [np.array([1, 2, 3, 4], "<i2").tobytes()]
 
 
 def test_a_source_is_asked_only_where_there_is_demand() -> None:
@@ -116,24 +126,70 @@ def test_a_source_is_asked_only_where_there_is_demand() -> None:
 
 def test_what_no_subscriber_could_read_is_refused() -> None:
     publishers = reactive.Publishers()
-    for source, size in [("text", None), ([], -1), ([], "4"), ([], 1 << 70)]:
-        with pytest.raises(UsageError, match=r"element_size|is a str"):
-            publishers.add("wrong", source, element_size=size)  # type: ignore[arg-type]
     objects = np.array(["a", None], dtype=object)
-    publishers.add("objects", objects)
-    publishers.add("items", lambda _: iter([objects]), element_size=8)
+    for source, size, why in [
+        ("text", None, "is a str"),
+        ([], -1, "element_size"),
+        ([], "4", "element_size"),
+        ([], 1 << 70, "element_size"),
+        (objects, None, "Python objects"),
+        (b"12345678", None, "give element_size"),
+        (b"12345", 4, "5 bytes has no elements of 4 bytes"),
+        (np.arange(3), 0, "elements of 0 bytes"),
+        (None, None, "source is NoneType: give an iterable"),
+        (5, None, "source is int: give an iterable"),
+        (range(3), None, "an element is of the type int"),
+        ([1, 2], None, "an element is of the type int"),
+        ([None], 4, "no buffer"),
+        (pa.array([1, None]), None, "has nulls"),
+        (pa.array(["a", None]), None, "has nulls"),
+        (pa.array([[1, 2], None], pa.list_(pa.int8(), 2)), None, "has nulls"),
+        (pa.array([[1, None]], pa.list_(pa.int8(), 2)), None, "has nulls"),
+        (pa.array([True, False]), None, "array of bool has no elements.*cast to uint8"),
+        (pa.array([[1], [2, 3]]), None, "array of list.* has no elements"),
+        (pa.array([[True]], pa.list_(pa.bool_(), 1)), None, "has no elements"),
+        (pa.array([{"a": 1}]), None, "array of struct.* has no elements"),
+        (pa.array([1, 2, 3], pa.int8()), 2, "has no elements of 2 bytes"),
+        (pa.table({"a": [1]}), 8, "leave element_size out"),
+    ]:
+        with pytest.raises(UsageError, match=why):
+            publishers.add("wrong", source, element_size=size)  # type: ignore[arg-type]
+    publishers.add("wrong", [b"the name is free"])
+
+
+def test_what_a_function_returns_wrongly_is_told_without_the_program(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    publishers = reactive.Publishers({"none": lambda _: None, "number": lambda _: 5})
+    publishers.add("items", lambda _: iter([np.array([None])]), element_size=8)
+    publishers.add("later", lambda _: [b"1", 2])
+    publishers.add("async", lambda _: _async_numbers())
     publishers.add("bytes", lambda _: (_ for _ in ()).throw(ValueError("\udcff")))
     publishers.add("exit", lambda _: (_ for _ in ()).throw(SystemExit(3)))
     publishers.add("large", [b""], element_size=1 << 40)
     publishers.add("good", [b"1"])
     with served(publishers) as near:
-        for name, why in [("objects", "Python objects"), ("items", "Python objects")]:
+        for name in ["none", "number"]:
+            with pytest.raises(
+                StreamFailed, match=r"^the function of this publisher returned no elements$"
+            ):
+                near.subscribe(name, timeout=TIME)
+        for name, why in [
+            ("items", "Python objects"),
+            ("later", "neither bytes nor a str"),
+            ("async", "another kind of program"),
+        ]:
             with pytest.raises(StreamFailed, match=why):
                 list(near.subscribe(name, timeout=TIME))
         for name in ["bytes", "exit", "large"]:
             with pytest.raises(StreamFailed):
                 list(near.subscribe(name, timeout=TIME))
         assert list(near.subscribe("good", timeout=TIME)) == [b"1"]
+    assert "source is NoneType" in caplog.text
+
+
+async def _async_numbers() -> AsyncIterator[bytes]:
+    yield b"1"
 
 
 def test_values_are_published_and_not_how_they_are_kept(tmp_path: Path) -> None:
@@ -228,15 +284,13 @@ def test_a_failing_source_tells_the_subscriber_and_the_log(
         raise PermissionError(f"{name} is private")
 
     caplog.set_level(logging.ERROR, "ackline.reactive")
-    with served({"breaks": breaks, "refuses": refuses, "wrong": lambda _: 5}) as near:
+    with served({"breaks": breaks, "refuses": refuses}) as near:
         with near.subscribe("breaks", timeout=TIME) as subscription:
             assert subscription.receive(timeout=TIME) == b"1"
             with pytest.raises(StreamFailed, match=r"^the sensor is gone$"):
                 subscription.receive(timeout=TIME)
         with pytest.raises(StreamFailed, match=r"^refuses is private$"):
             near.subscribe("refuses", timeout=TIME)
-        with pytest.raises(StreamFailed, match="not iterable"):
-            near.subscribe("wrong", timeout=TIME).receive(timeout=TIME)
     assert "a publisher failed code=reactive.publisher_failed" in caplog.text
 
 
@@ -256,7 +310,35 @@ def test_a_generator_is_closed_when_its_subscriber_leaves() -> None:
         assert closed.wait(TIME)
 
 
-def test_more_subscriptions_than_the_concurrency_wait_for_their_answer() -> None:
+def test_subscriptions_without_demand_take_no_thread(caplog: pytest.LogCaptureFixture) -> None:
+    """Ten times as many as there are threads, of every kind of source."""
+    many = 250
+    numbers = itertools.count()
+    publishers = {
+        "list": [b"a", b"b"],
+        "array": np.arange(2),
+        "generator": lambda _: (b"%d" % one for one in numbers),
+        "queue": lambda _: queue.Queue(),
+    }
+    with served(publishers, concurrency=4) as near:
+        idle = [
+            near.subscribe(list(publishers)[at % 4], demand=0, automatic=False, timeout=TIME)
+            for at in range(many)
+        ]
+        with pytest.raises(StreamFailed, match="there is no publisher"):
+            near.subscribe("unknown", timeout=TIME)
+        assert threading.active_count() < 20
+        assert list(near.subscribe("list", timeout=TIME)) == [b"a", b"b"]
+        for subscription in idle[2::4]:
+            subscription.request(2)
+        came = [subscription.receive_many(timeout=TIME) for subscription in idle[2::4]]
+        assert sum(map(len, came)) >= len(came)
+        for subscription in idle:
+            subscription.cancel()
+    assert not caplog.records
+
+
+def test_sources_that_wait_leave_unknown_names_their_answer_and_reject_others_in_time() -> None:
     go = threading.Event()
 
     def waits(_: str) -> Iterator[bytes]:
@@ -265,19 +347,27 @@ def test_more_subscriptions_than_the_concurrency_wait_for_their_answer() -> None
 
     with served({"waits": waits}, concurrency=1) as near:
         first = near.subscribe("waits", timeout=TIME)
-        answered: list[reactive.Subscription] = []
-        thread = threading.Thread(
-            target=lambda: answered.append(near.subscribe("waits", timeout=TIME))
-        )
-        thread.start()
-        thread.join(0.2)
-        assert not answered
+        with pytest.raises(StreamFailed, match="there is no publisher 'other'"):
+            near.subscribe("other", timeout=TIME)
+        with pytest.raises(StreamFailed, match=r"runs 1 sources at once \(concurrency\)"):
+            near.subscribe("waits", timeout=TIME)
         go.set()
         assert list(first) == [b"x"]
-        thread.join(TIME)
-        assert list(answered[0]) == [b"x"]
+        assert list(near.subscribe("waits", timeout=TIME)) == [b"x"]
     with pair() as (_, far), pytest.raises(UsageError, match="concurrency is 0"):
         far.serve({}, concurrency=0)
+
+
+def test_queues_that_are_empty_leave_others_their_turns() -> None:
+    channels = {f"queue/{at}": queue.Queue[bytes | None]() for at in range(6)}
+    with served(channels, concurrency=2) as near:
+        streams = {name: near.subscribe(name, timeout=TIME) for name in channels}
+        for name, channel in reversed(channels.items()):
+            channel.put(name.encode())
+            assert streams[name].receive(timeout=TIME) == name.encode()
+        for channel in channels.values():
+            channel.put(None)
+        assert all(stream.receive(timeout=TIME) is None for stream in streams.values())
 
 
 def test_names_are_taken_once() -> None:
@@ -380,6 +470,27 @@ async def test_an_endless_source_leaves_the_loop_its_turns() -> None:
                 await asyncio.wait_for(asyncio.sleep(0), 1)
 
     await asyncio.wait_for(_aio_served({"endless": lambda _: itertools.repeat(b"x")}, use), TIME)
+
+
+async def test_asyncio_serves_any_number_of_idle_subscriptions() -> None:
+    async def use(near: aio.Connection) -> None:
+        for _ in range(300):
+            await near.subscribe("list", demand=0, automatic=False, timeout=TIME)
+        async with near.subscribe("list", timeout=TIME) as subscription:
+            assert [one async for one in subscription] == [b"x"]
+
+    await _aio_served({"list": [b"x"]}, use)
+
+
+async def test_asyncio_rejects_more_streams_than_the_concurrency() -> None:
+    async def use(near: aio.Connection) -> None:
+        first = await near.subscribe("list", demand=0, automatic=False, timeout=TIME)
+        with pytest.raises(StreamFailed, match=r"1 streams of a connection at once \(concurr"):
+            await near.subscribe("list", timeout=TIME)
+        first.request(1)
+        assert [one async for one in first] == [b"x"]
+
+    await _aio_served({"list": [b"x"]}, use, concurrency=1)
 
 
 async def test_serve_ends_with_its_cancellation() -> None:
