@@ -4,6 +4,7 @@ import asyncio
 import signal
 import sys
 import time
+from collections.abc import Collection
 from typing import Any, NoReturn
 from urllib.parse import quote
 
@@ -77,7 +78,8 @@ def publish_reactive(
         streams = 1
     output = arguments.output()
     patience = max(arguments.timeout, LEAST)
-    publishing = Publishing(name, source, streams, output, patience)
+    names = [option.name for option in (LISTEN if listens else CONNECT)]
+    publishing = Publishing(name, source, streams, output, patience, names)
     serving = (
         _listen(at, options, publishing) if listens else _connect(at, options, publishing, patience)
     )
@@ -85,7 +87,7 @@ def publish_reactive(
         stopped = asyncio.run(until_signal(serving))
     except AcklineError as error:
         output.end()
-        _fail(error, options)
+        _fail(error, options, names)
     output.end()
     if stopped is None:
         sys.exit(FAILED if publishing.has_failed else 0)
@@ -129,7 +131,7 @@ def _url(place: str, name: str) -> str:
     return f"{place}?publisher={escaped}" if "+unix://" in place else f"{place}/{escaped}"
 
 
-def _fail(error: AcklineError, options: dict[str, Any]) -> NoReturn:
+def _fail(error: AcklineError, options: dict[str, Any], names: Collection[str]) -> NoReturn:
     """Ends with the error of the command line, of the connection or of the peer."""
     match error:
         case UsageError():
@@ -139,6 +141,6 @@ def _fail(error: AcklineError, options: dict[str, Any]) -> NoReturn:
         case LinkTimeout():
             fail(error, LATE)
         case ProtocolError():
-            fail(with_dashes(error, options) + place(error.code, error.offset))
+            fail(with_dashes(error, names) + place(error.code, error.offset))
         case _:
-            fail(with_dashes(error, options))
+            fail(with_dashes(error, names))

@@ -5,8 +5,8 @@ import asyncio
 import binascii
 import os
 import stat
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,10 @@ STANDARD_INPUT = "-"
 """The file that stands for standard input."""
 _CHUNK = 64 << 10
 """Bytes that are read at once, and of an element of raw bytes, at most."""
+_TOGETHER = 4 << 20
+"""Bytes of a file that are read for all streams at once, about."""
+_LEAST = 512
+"""Bytes that are read at once for one of many streams."""
 _JSON_BYTES = 6
 """Bytes of JSON that stand for one of a payload, at most: an escape such as `\\u0000`."""
 _JSON_OTHERS = 1 << 20
@@ -87,6 +91,7 @@ class Source:
         self._limit, self._cure = limit
         self._longest = _longest_line(form, self._limit)
         self._begin = 0
+        self._files = _Files()
         if self.is_standard_input:
             self._input = standard_input().fileno()
         elif not self._path.is_file():
@@ -99,28 +104,41 @@ class Source:
         """The bytes of every element; 0 is any size."""
         return 0 if self._shape is None else self._shape.size
 
-    async def batches(self) -> AsyncGenerator[Batch]:
+    async def batches(
+        self, wanted: Callable[[], Awaitable[None]] | None = None
+    ) -> AsyncGenerator[Batch]:
         """Yields the elements.
+
+        Args:
+            wanted: Waits until elements are wanted: then more of a file is read.
 
         Raises:
             SourceFailed: The source cannot be read, or is not of its form.
         """
+        chunks = _chunks(self._input) if self.is_standard_input else self._file_chunks(wanted)
         try:
-            descriptor = self._input if self.is_standard_input else os.open(self._path, os.O_RDONLY)
-        except OSError as error:
-            raise SourceFailed(f"{self.name}: {error.strerror}") from None
-        try:
-            if not self.is_standard_input:
-                os.lseek(descriptor, self._begin, os.SEEK_SET)
-            chunks = _chunks(descriptor)
             async with aclosing(chunks), aclosing(self._elements(chunks)) as batches:
                 async for batch in batches:
                     yield batch
         except OSError as error:
             raise SourceFailed(f"{self.name}: {error.strerror}") from None
-        finally:
-            if not self.is_standard_input:
-                os.close(descriptor)
+
+    async def _file_chunks(
+        self, wanted: Callable[[], Awaitable[None]] | None
+    ) -> AsyncGenerator[bytes]:
+        """Yields the file's bytes; its end is seen also if nothing is wanted."""
+        with self._files.reading(self._path) as descriptor:
+            at = self._begin
+            while True:
+                await asyncio.sleep(0)
+                if wanted is not None and at < os.fstat(descriptor).st_size:
+                    await wanted()
+                # A piece of raw bytes is an element.
+                most = _CHUNK if self._form == "raw" else self._files.share(_TOGETHER, _CHUNK)
+                if not (chunk := os.pread(descriptor, most, at)):
+                    return
+                at += len(chunk)
+                yield chunk
 
     def _elements(self, chunks: AsyncGenerator[bytes]) -> AsyncGenerator[Batch]:
         if self._shape is not None:
@@ -194,6 +212,37 @@ class Source:
             fail(f"{self.name}: {error.strerror}", USAGE)
         if rest := size % shape.size:
             fail(self._cut(rest, shape.size), USAGE)
+
+
+class _Files:
+    """The open files of all streams: one descriptor for each file, however many read it."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[int, int], tuple[int, int]] = {}
+
+    @contextmanager
+    def reading(self, path: Path) -> Generator[int]:
+        """Opens the file that has this path now; yields its descriptor, for `os.pread`."""
+        descriptor = os.open(path, os.O_RDONLY)
+        found = os.fstat(descriptor)
+        file = (found.st_dev, found.st_ino)
+        if file in self._open:
+            os.close(descriptor)
+        descriptor, readers = self._open.get(file, (descriptor, 0))
+        self._open[file] = (descriptor, readers + 1)
+        try:
+            yield descriptor
+        finally:
+            descriptor, readers = self._open.pop(file)
+            if readers > 1:
+                self._open[file] = (descriptor, readers - 1)
+            else:
+                os.close(descriptor)
+
+    def share(self, together: int, most: int) -> int:
+        """Returns the bytes that each reader may hold of `together`."""
+        readers = sum(readers for _, readers in self._open.values())
+        return min(most, max(_LEAST, together // max(readers, 1)))
 
 
 def _longest_line(form: str, limit: int) -> int:

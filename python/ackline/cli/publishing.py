@@ -1,14 +1,18 @@
 """The streams of `ackline publish`: one source for the subscribers of one publisher."""
 
 import asyncio
+from collections.abc import Collection
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
+from ackline.aio._reactive_serving import wait_for_room
 from ackline.aio.reactive import Connection, Listener, Publication, SubscribeRequest
 from ackline.cli.output import Output
 from ackline.cli.publish_sources import Source, SourceFailed
 from ackline.cli.terminal import say
+from ackline.cli.values import with_dashes
 from ackline.exceptions import (
     AcklineError,
     LinkClosed,
@@ -23,8 +27,6 @@ _GOODBYE = 2.0
 """Seconds for the end of a connection whose streams have ended."""
 _STOPS = "the publisher stops"
 """The reason that is sent when a signal ends the command."""
-_AT_ONCE = 64
-"""Streams of one connection at once; further subscriptions wait for their answer."""
 _SHOWN = 200
 """Characters of a publisher's name that are told."""
 
@@ -40,14 +42,12 @@ class _Peer:
         name: The peer's address.
         begun: Streams that were accepted.
         streams: The tasks of those that have not ended.
-        free: Places for further streams.
     """
 
     connection: Connection
     name: str
     begun: int = 0
     streams: set[asyncio.Task[None]] = field(default_factory=set)
-    free: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
 
 
 class Publishing:
@@ -60,10 +60,17 @@ class Publishing:
         output: The output that reports streams.
         timeout: Seconds for a subscription of a peer that was connected to, and for a peer's
             goodbye after the last stream.
+        names: The command's options, for errors.
     """
 
     def __init__(
-        self, name: str, source: Source, streams: int | None, output: Output, timeout: float
+        self,
+        name: str,
+        source: Source,
+        streams: int | None,
+        output: Output,
+        timeout: float,
+        names: Collection[str],
     ) -> None:
         self.name = name
         self.output = output
@@ -72,6 +79,7 @@ class Publishing:
         """Whether a stream was not published to its end, or its peer has not said goodbye."""
         self._source = source
         self._timeout = timeout
+        self._names = names
         self._begun = 0
         self._ended = 0
         self._is_over = asyncio.Event()
@@ -125,7 +133,7 @@ class Publishing:
         try:
             await self._serve(peer, None)
         except ProtocolError as error:
-            text = str(error).removesuffix(f" (at byte {error.offset} of the connection)")
+            text = with_dashes(error, self._names)
             where = {"code": error.code, "offset": error.offset, "message": text}
             self.output.say("refused", peer=peer.name, protocol="reactive", **where)
             self.has_failed = self.has_failed or peer.begun > 0
@@ -174,7 +182,6 @@ class Publishing:
             LinkClosed: The connection was lost.
         """
         while True:
-            await peer.free.acquire()
             try:
                 wait = None if peer.begun else patience
                 request = await peer.connection.accept(timeout=wait)
@@ -193,7 +200,6 @@ class Publishing:
                 publisher = request.publisher[:_SHOWN]
                 said = {"publisher": publisher, "peer": peer.name, "message": why}
                 self.output.say("rejected", **said)
-                peer.free.release()
                 continue
             self._begun += 1
             peer.begun += 1
@@ -215,10 +221,7 @@ class Publishing:
     async def _stream(self, request: SubscribeRequest, peer: _Peer) -> None:
         """Publishes one stream, to its end, and reports the end."""
         sent = _Sent()
-        try:
-            end, why = await self._published(request, sent)
-        finally:
-            peer.free.release()
+        end, why = await self._published(request, sent)
         self.has_failed = self.has_failed or end != "completed"
         counts = {"elements": sent.elements, "bytes": sent.size}
         told = {"publisher": self.name, "peer": peer.name, **counts, "end": end, "message": why}
@@ -265,7 +268,7 @@ class Publishing:
 
     async def _pump(self, publication: Publication, sent: "_Sent") -> None:
         """Sends the source; each piece has as many elements as the subscriber has requested."""
-        async with aclosing(self._source.batches()) as batches:
+        async with aclosing(self._source.batches(partial(wait_for_room, publication))) as batches:
             async for batch in batches:
                 size = publication.element_size if isinstance(batch, bytes) else 1
                 at = 0

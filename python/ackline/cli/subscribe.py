@@ -169,7 +169,7 @@ def subscribe(  # noqa: PLR0913, PLR0917 (an argument for each option)
     except UsageError as error:
         fail(as_written(error, options), USAGE)
     except AcklineError as error:
-        fail(with_dashes(error, options))
+        fail(with_dashes(error, [option.name for option in _OPTIONS]))
 
 
 with_options(subscribe, _OPTIONS)
