@@ -11,6 +11,7 @@ import struct
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 import numpy as np
 
@@ -27,7 +28,8 @@ def publish(url: str) -> None:
     publishers.add("sensors/*", sensor, element_size=READING.itemsize)
     with reactive.listen(url) as listener:
         print(listener.url, flush=True)
-        listener.serve(publishers)
+        with suppress(KeyboardInterrupt):
+            listener.serve(publishers)
 
 
 def sensor(name: str) -> Iterator[bytes]:
