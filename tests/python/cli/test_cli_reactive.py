@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -321,6 +322,48 @@ def test_a_signal_ends_a_publisher_in_order(publisher: Publisher, tmp_path: Path
         assert serving.stop(signal.SIGINT) == 0
         with pytest.raises(AcklineError, match="the publisher stops"):
             stream.receive(timeout=DEADLINE)
+
+
+def test_idle_streams_leave_others_their_turns_and_take_no_descriptor(
+    publisher: Publisher, numbers: Path
+) -> None:
+    serving = publisher(numbers)
+    descriptors = Path(f"/proc/{serving.process.pid}/fd")
+    with reactive.connect(serving.url.rpartition("/")[0]) as connection:
+        before = len(list(descriptors.iterdir()))
+        idle = [
+            connection.subscribe("numbers", demand=at % 2, automatic=False, timeout=DEADLINE)
+            for at in range(200)
+        ]
+        with pytest.raises(StreamFailed, match="there is no publisher 'other'"):
+            connection.subscribe("other", timeout=DEADLINE)
+        assert len(list(connection.subscribe("numbers", timeout=DEADLINE))) == 5_000
+        assert [one.receive(timeout=DEADLINE) for one in idle[1::2]] == [b"0"] * 100
+        assert len(list(descriptors.iterdir())) <= before + 2
+    assert serving.stop() == 0
+
+
+def test_a_limit_is_named_as_on_the_command_line_and_the_peer_is_told_none() -> None:
+    heard = bytearray()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        process = subprocess.Popen(
+            [*COMMAND, "subscribe", f"reactive://127.0.0.1:{server.getsockname()[1]}/x"],
+            stderr=subprocess.PIPE,
+        )
+        peer = server.accept()[0]
+        with peer:
+            peer.settimeout(DEADLINE)
+            while not heard.endswith(b"x\x01\x80\x08"):
+                heard += peer.recv(65_536)
+            # serverHello, subscribed, and the beginning of an onNext of 2^35 bytes.
+            peer.sendall(bytes([2, 0, 0, 6, 1, 0, 7, 1, *[0x80] * 5, 1]))
+            while some := peer.recv(65_536):
+                heard += some
+        stderr = process.communicate(timeout=DEADLINE)[1]
+    assert process.returncode == 1
+    limit = b"34359738368 is above 16777216"
+    assert limit + b" (--max-element-bytes)" in stderr
+    assert heard.endswith(limit + b", which is the limit of this end")
 
 
 def test_a_signal_before_the_last_stream_is_an_error(publisher: Publisher, numbers: Path) -> None:
