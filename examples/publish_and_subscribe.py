@@ -26,10 +26,9 @@ def publish(url: str) -> None:
     """Listen, and publish to every subscriber until Ctrl-C."""
     publishers = reactive.Publishers({"numbers": NUMBERS})
     publishers.add("sensors/*", sensor, element_size=READING.itemsize)
-    with reactive.listen(url) as listener:
+    with suppress(KeyboardInterrupt), reactive.listen(url) as listener:
         print(listener.url, flush=True)
-        with suppress(KeyboardInterrupt):
-            listener.serve(publishers)
+        listener.serve(publishers)
 
 
 def sensor(name: str) -> Iterator[bytes]:

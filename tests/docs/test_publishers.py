@@ -64,6 +64,19 @@ def port(tmp_path: Path) -> Iterator[int]:
         yield port
 
 
+def test_the_publisher_ends_quietly_at_ctrl_c(tmp_path: Path) -> None:
+    with free_port() as port:
+        publisher = subprocess.Popen(
+            words("publish", port), cwd=tmp_path, env=environment(),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        assert publisher.stdout is not None
+        assert publisher.stdout.readline()
+        publisher.send_signal(signal.SIGINT)
+        assert publisher.communicate(timeout=TIME)[1] == b""
+        assert publisher.returncode == 0
+
+
 def test_each_session_is_known() -> None:
     assert {*SESSIONS} == {"publish", "slow", "fast", "both", "by-hand", "receive", "spark"}
 
