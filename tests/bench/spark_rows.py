@@ -14,6 +14,7 @@ import os
 import shutil
 import statistics
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ import ackline.spark
 BATCH_ROWS = 500_000
 TICK = os.sysconf("SC_CLK_TCK")
 NARROW = ["position", "received_at", "payload"]
+COUNTS = 10
+"""Counts in a round."""
 
 
 def write_parquet(spool: ackline.Spool, directory: Path, columns: list[str] | None) -> None:
@@ -127,6 +130,25 @@ def measured(
     return left[1:], right[1:]
 
 
+def counted(spark: SparkSession, spool: Path, files: Path, rounds: int) -> str:
+    """Return the line of one table for `count()` of a frame with all columns."""
+    sides: list[list[tuple[float, float]]] = [[], []]
+    for number in range(rounds * COUNTS + 1):
+        for side, (kind, place) in enumerate((("ackline", spool), ("parquet", files))):
+            before, begun = cpu_seconds(), time.perf_counter()
+            spark.read.format(kind).load(str(place)).count()
+            took = time.perf_counter() - begun
+            # The first of each is Spark's warming up.
+            if number:
+                sides[side].append((took, cpu_seconds() - before))
+    times = [[each[0] * 1000 for each in side] for side in sides]
+    cpu = [statistics.median(each[1] for each in side) for side in sides]
+    ratio = statistics.median(times[0]) / statistics.median(times[1])
+    return (
+        f"| {spread(times[0])} | {spread(times[1])} | {ratio:.2f} | {cpu[0]:.2f}, {cpu[1]:.2f} |\n"
+    )
+
+
 def session() -> SparkSession:
     """Start Spark on two cores, the source registered."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -172,6 +194,9 @@ def main() -> None:
             left, right = measured(spark, spool, directory, columns, sink, rounds)
             sys.stdout.write(row(name, left, right))
             sys.stdout.flush()
+    sys.stdout.write("\n### Spark: count() of all columns, ms, median (lowest-highest)\n\n")
+    sys.stdout.write("| ackline | Parquet zstd | ratio | CPU s |\n|---|---|---|---|\n")
+    sys.stdout.write(counted(spark, spool, directory / "parquet-0", rounds))
     spark.stop()
 
 

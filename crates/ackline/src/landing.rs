@@ -81,15 +81,15 @@ pub(crate) struct Shared {
     pub(crate) report: Arc<Report>,
     pub(crate) open: Open,
     sockets: Sockets,
-    /// Over how long the connections are to be ended, once the receiver stops.
-    stopping: watch::Receiver<Option<Duration>>,
 }
 
-/// The listening sockets of a receiver.
+/// The sockets of a receiver.
 struct Sockets {
     acceptor: Acceptor,
     /// Sockets that still accept.
     listening: AtomicUsize,
+    /// Over how long the connections are to be ended, once the receiver stops.
+    stopping: watch::Receiver<Option<Duration>>,
 }
 
 impl Shared {
@@ -124,8 +124,8 @@ impl Shared {
             sockets: Sockets {
                 acceptor: Acceptor::new(options.acceptor()),
                 listening: AtomicUsize::new(listening),
+                stopping,
             },
-            stopping,
         }
     }
 

@@ -11,92 +11,26 @@
 //! Of each publisher at most `demand` elements are outstanding: requested, or arrived and not durable yet; and only as many
 //! as the spool has room for (`demand.rs`). This end publishes nothing.
 
+mod config;
 mod demand;
 mod run;
 
 use std::collections::BTreeMap;
 use std::mem::take;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ackline_core::{
-    Connection as _, Landable, Lifecycle, LimitHit, Need, Payload, ProtocolError, Room, Runs,
-    SendQueue, StallTimeouts,
+    Connection as _, Landable, Lifecycle, LimitHit, Need, Payload, ProtocolError, Runs, SendQueue,
+    StallTimeouts,
 };
 use bytes::{Bytes, BytesMut};
 
-use demand::{Bounds, Demand};
+pub use config::{Completion, IntakeConfig};
+use demand::Demand;
 pub use run::{Elements, From, Note, Run, Source};
 
-use crate::{Config, Connection, Event, Kind, ReceiveOptions, Role};
-
-/// Whether a connection's streams have all come to their end. Clones share the answer.
-#[derive(Debug, Clone, Default)]
-pub struct Completion(Arc<AtomicBool>);
-
-impl Completion {
-    /// Whether every publisher has completed its stream, and every element was handed out to be landed.
-    pub fn is_complete(&self) -> bool {
-        self.0.load(Ordering::Acquire)
-    }
-
-    fn set(&self) {
-        self.0.store(true, Ordering::Release);
-    }
-}
-
-/// The configuration of an intake.
-#[derive(Debug, Clone)]
-pub struct IntakeConfig {
-    role: Role,
-    machine: Config,
-    /// The publishers of the peer that it subscribes to.
-    publishers: Vec<Arc<str>>,
-    /// The bounds of each subscription's demand.
-    bounds: Bounds,
-    /// The room of the spool.
-    room: Room,
-    /// Bytes of incomplete elements that may be held.
-    most_incomplete: usize,
-    completion: Completion,
-}
-
-impl IntakeConfig {
-    /// A connection of a receiver that subscribes to these publishers of its peer, as the peer's client or its server.
-    /// `largest` is the number of bytes of memory that one connection can always get, and `room` that of the spool.
-    pub fn new(
-        role: Role,
-        options: &ReceiveOptions,
-        publishers: &[String],
-        (largest, room): (u64, Room),
-    ) -> Self {
-        let bounds = Bounds {
-            most: options.demand,
-            memory: largest.checked_div(wide(publishers.len())).unwrap_or(0),
-            largest: options.link.limits.max_element_bytes,
-        };
-        let publishers = publishers.iter().map(|name| Arc::from(name.as_str()));
-        Self {
-            role,
-            machine: Config {
-                parts: false,
-                ..options.link.clone()
-            },
-            publishers: publishers.collect(),
-            bounds,
-            room,
-            // The rest is for input that is not taken yet.
-            most_incomplete: usize::try_from((largest / 8).saturating_mul(7)).unwrap_or(usize::MAX),
-            completion: Completion::default(),
-        }
-    }
-
-    /// Whether the streams of the connections with this configuration are complete.
-    pub const fn completion(&self) -> &Completion {
-        &self.completion
-    }
-}
+use crate::{Connection, Event, Kind, Role};
 
 /// A subscription to a publisher of the peer.
 #[derive(Debug)]

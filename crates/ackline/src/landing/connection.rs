@@ -315,7 +315,7 @@ impl<I: Ingest> Landing<I> {
     /// Ends the link in order when the receiver stops or the connection is too old, even while the
     /// machine waits for something.
     fn end_in_order(&self, age: Option<Duration>) -> JoinHandle<()> {
-        let mut stopping = self.shared.stopping.clone();
+        let mut stopping = self.shared.sockets.stopping.clone();
         let link = self.link.clone();
         tokio::spawn(async move {
             let stop = async {

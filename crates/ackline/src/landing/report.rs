@@ -435,7 +435,7 @@ impl Shared {
     }
 
     fn state(&self, writing: Option<WriterState>) -> &'static str {
-        let is_stopping = self.stopping.borrow().is_some();
+        let is_stopping = self.sockets.stopping.borrow().is_some();
         if self.report.is_deaf.load(Ordering::Acquire) {
             return WriterState::Failed.as_str();
         }

@@ -1,10 +1,12 @@
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ackline_core::{Connection as _, OneRun as _};
+use ackline_core::{Connection as _, OneRun as _, Room};
 use bytes::BufMut as _;
 use proptest::prelude::*;
 
 use super::*;
+use crate::{Config, ReceiveOptions};
 
 fn config(role: Role, demand: u64) -> IntakeConfig {
     IntakeConfig::new(
