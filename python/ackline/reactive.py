@@ -207,7 +207,8 @@ class Connection(Block, ConnectionBase):
             timeout: Seconds until it is accepted; None waits for ever.
 
         Raises:
-            StreamFailed: The publisher has rejected the subscription.
+            StreamFailed: The publisher has rejected the subscription, or the peer has said goodbye;
+                with the reason.
             LinkTimeout: It was not accepted in time; it is cancelled.
             UsageError: ``invalid_demand``, ``invalid_low_water``, ``closing``.
             LinkClosed: The connection is over.
@@ -398,7 +399,7 @@ def _subscribed(
 ) -> Subscription:
     deadline = deadline_in(timeout)
     # The end that listens waits for the peer's hello.
-    while core.connected() is None and core.peer is not None:
+    while core.peer is not None and core.goodbye_reason is None and core.connected() is None:
         if not core.wait("connected", left_until(deadline)):
             raise late("the peer's hello did not come", timeout)
     subscription = core.subscribe(publisher, *most)

@@ -1,5 +1,6 @@
 """Reactive Streams for threads: both ends in one process over real sockets."""
 
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -168,16 +169,20 @@ def test_elements_of_any_size_are_no_buffer(ends: Pair) -> None:
 def test_parts_come_as_they_are_sent() -> None:
     with pair(parts=True) as ends:
         ticks, publication = stream(ends)
+        publication.send(b"whole")
         publication.send(bytes(150_000))
         publication.complete()
-        with pytest.raises(UsageError) as refused:
-            ticks.receive(timeout=TIME)
-        assert refused.value.code == "in_parts"
+        for receive in (ticks.receive, ticks.receive_many):
+            with pytest.raises(UsageError) as refused:
+                receive(timeout=TIME)
+            assert refused.value.code == "in_parts"
+        assert ticks.receive_part(timeout=TIME) == reactive.Part(None, b"whole", is_last=True)
         parts = []
         while (part := ticks.receive_part(timeout=TIME)) is not None:
             parts.append(part)
         assert sum(len(part.data) for part in parts) == 150_000
         assert [part.is_last for part in parts] == [False, False, True]
+        assert len({part.element for part in parts} - {None}) == 1
 
 
 def test_a_large_element_holds_up_no_other_stream(ends: Pair) -> None:
@@ -200,7 +205,11 @@ def test_a_cancel_reaches_a_publisher_that_waits(ends: Pair) -> None:
     publication.wait_cancelled(timeout=TIME)
     assert publication.cancelled
     ticks.cancel()
-    assert ticks.receive(timeout=TIME) is None, "what was not taken is dropped"
+    for receive in (ticks.receive, ticks.receive_many, ticks.receive_packed, ticks.receive_part):
+        with pytest.raises(UsageError, match="this end has cancelled") as cancelled:
+            receive(timeout=TIME)
+        assert cancelled.value.code == "cancelled"
+    assert list(ticks) == [], "what was not taken is dropped"
     with pytest.raises(UsageError) as ended:
         ticks.request(1)
     assert ended.value.code == "already_ended"
@@ -248,7 +257,7 @@ def test_the_end_of_a_block_sends_everything_and_says_goodbye() -> None:
     assert near.accept(timeout=TIME) is None
     near.wait_ended(timeout=TIME)
     assert (near.is_ended, far.is_ended) == (True, True)
-    with pytest.raises(LinkClosed):
+    with pytest.raises(StreamFailed, match="the connection was closed"):
         near.subscribe("more")
 
 
@@ -313,8 +322,6 @@ def test_wrong_options_and_urls_are_named() -> None:
 
 
 def test_a_peer_that_breaks_a_rule_is_named() -> None:
-    import socket
-
     with reactive.listen(URL) as listener:
         host, _, port = listener.url.partition("://")[2].partition(":")
         with socket.create_connection((host, int(port)), TIME) as raw:
@@ -323,6 +330,30 @@ def test_a_peer_that_breaks_a_rule_is_named() -> None:
             with pytest.raises(ProtocolError, match="version 7 is not supported") as wrong:
                 far.accept(timeout=TIME)
             assert wrong.value.code == "reactive.unsupported_version"
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_goodbye_in_place_of_a_hello_has_its_reason(is_late: bool) -> None:  # noqa: FBT001
+    goodbye = b"\x0d\x07go away"
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+        url = f"reactive://127.0.0.1:{server.getsockname()[1]}"
+        with reactive.connect(url) as near, server.accept()[0] as peer:
+            if not is_late:
+                peer.sendall(goodbye)
+                wait_until(lambda: near.goodbye_reason is not None, "the goodbye")
+            subscribing = pool.submit(near.subscribe, "ticks", timeout=TIME)
+            if is_late:
+                peer.sendall(goodbye)
+            with pytest.raises(StreamFailed, match=r"^go away$"):
+                subscribing.result(TIME)
+    with reactive.listen(URL) as listener:
+        host, _, port = listener.url.partition("://")[2].partition(":")
+        with socket.create_connection((host, int(port)), TIME) as peer:
+            peer.sendall(goodbye)
+            with listener.accept(timeout=TIME) as far:
+                wait_until(lambda: far.goodbye_reason is not None, "the goodbye")
+                with pytest.raises(StreamFailed, match=r"^go away$"):
+                    far.subscribe("ticks", timeout=TIME)
 
 
 def test_unix_sockets_carry_streams(tmp_path: Path) -> None:
