@@ -519,6 +519,7 @@ def test_a_write_goes_through_when_its_receiver_was_started(
 def codes(text: str) -> set[str]:
     """The codes that a source file raises or logs."""
     before = r'\bcode ?= ?"|\bcode=|=> "|else "|errors::(?:spool|usage)\([^"]*"'
+    before += r'|AcklineException\(\s*"|Thrown::new\(\s*"'
     return set(re.findall(rf"(?:{before})({CODE})\b", text))
 
 
@@ -527,6 +528,7 @@ def of_the_sources() -> set[str]:
     files = [*ROOT.glob("python/ackline/spark/*.py"), *ROOT.glob("crates/spool/src/**/*.rs")]
     files += [*ROOT.glob("crates/json/src/**/*.rs"), ROOT / "crates/python/src/consumers.rs"]
     files.append(ROOT / "crates/columns/src/element_columns.rs")
+    files += [*ROOT.glob("jvm/src/**/*.java"), *ROOT.glob("crates/jvm/src/*.rs")]
     found: set[str] = set()
     for file in files:
         if "tests" not in file.parts and file.name != "tests.rs":
