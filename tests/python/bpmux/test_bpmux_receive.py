@@ -62,10 +62,11 @@ def test_each_message_is_a_row_and_the_lines_count_it(tmp_path):
         (None, 0, b"asked"),
     ]  # fmt: skip
     assert len({row[0] for row in found}) == 1, "one connection"
+    listener = {"listener": receiver.url}
     assert attributes(spool) == [
-        *[{"bpmux.kind": "sink", "bpmux.opening": "orders"}] * 3,
-        {"bpmux.kind": "sink"},
-        {"bpmux.kind": "request"},
+        *[listener | {"bpmux.kind": "sink", "bpmux.opening": "orders"}] * 3,
+        listener | {"bpmux.kind": "sink"},
+        listener | {"bpmux.kind": "request"},
     ]
 
 
