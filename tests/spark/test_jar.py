@@ -6,13 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from harness import HOST, Receiver, numbered, until
+from pyspark.sql.functions import pandas_udf
 
-import ackline.spark
-from ackline.spark.jar import path
+from ackline.spark.jar import PYTHON, path
 from ackline.spark.source import AcklineSource
 
 if TYPE_CHECKING:
@@ -140,6 +140,39 @@ def test_what_a_query_does_not_use_is_not_read(spark: SparkSession, spool: Path)
     assert nested.groupBy("message").count().where("message = '7'").collect()[0][1] == 1
 
 
+@pytest.mark.parametrize("events", [10, 5_000])
+def test_functions_of_python_get_the_rows_that_they_stand_beside(
+    spark: SparkSession, spool: Path, events: int
+) -> None:
+    """Spark writes many batches to a function before it joins its results with their columns."""
+    frame = spark.read.format("ackline").option("end", str(events)).load(str(spool))
+
+    beside = pandas_udf(lambda values: values, "bigint")("position")
+    texts = pandas_udf(lambda values: values.astype(str), "string")("position")
+    joined = frame.select("position", "payload", beside.alias("p"), texts.alias("t"))
+    assert joined.where("position <> p OR t <> string(position)").count() == 0
+    rows = joined.collect()
+    assert [row.p for row in rows] == [row.position for row in rows] == list(range(events))
+    assert [bytes(row.payload) for row in rows] == EVENTS[:events]
+    doubled = frame.select("position").mapInArrow(lambda batches: batches, "position BIGINT")
+    assert doubled.distinct().count() == events
+
+
+def test_an_operator_that_leaves_early_harms_nothing(spark: SparkSession, spool: Path) -> None:
+    """Its input is read by a thread that may still run when the task has ended."""
+    frame = spark.read.format("ackline").load(str(spool))
+    frame.createOrReplaceTempView("left_early")
+    for _ in range(5):
+        using = "SELECT TRANSFORM(position) USING 'head -n 1' AS (first STRING) FROM left_early"
+        assert spark.sql(using).collect()[0].first == "0"
+        assert frame.select("position").rdd.map(lambda row: row.position).take(1) == [0]
+        assert len(frame.limit(3).collect()) == 3
+    frame.cache()
+    assert frame.count() == len(EVENTS)
+    assert [bytes(row.payload) for row in frame.orderBy("position").collect()] == EVENTS
+    frame.unpersist()
+
+
 def test_dropmalformed_counts_the_rows_that_it_has(spark: SparkSession, spool: Path) -> None:
     reader = spark.read.format("ackline").option("spool", str(spool)).schema(JSON)
     dropped = reader.option("mode", "DROPMALFORMED").load()
@@ -182,7 +215,7 @@ def test_a_query_has_no_python_worker(spool: Path, tmp_path: Path, master: str) 
         below = children(program.pid)
         program.stdin.close()
     of_python = [line for line in below.values() if "python" in line.partition(" ")[0]]
-    assert [line.partition(" ")[2] for line in of_python] == ["-m ackline.spark.planner"]
+    assert [line.partition(" ")[2] for line in of_python] == ["-P -m ackline.spark.planner"]
 
 
 @pytest.mark.parametrize(("first", "second"), [("ackline", OF_PYTHON), (OF_PYTHON, "ackline")])
@@ -237,18 +270,20 @@ def test_a_python_without_ackline_is_named(spark: SparkSession, spool: Path) -> 
     (planner,) = planners() or [None]
     if planner is not None:
         os.kill(planner, signal.SIGKILL)
-    own = spark.conf.get(ackline.spark.jar.PYTHON)
+    of_java: Any = spark._jvm
+    system = of_java.java.lang.System
+    own = system.getProperty(PYTHON)
     until(lambda: not planners(), "the end of the planner")
     try:
         for python, text in (
-            ("/no/python", "cannot start /no/python -m ackline.spark.planner"),
+            ("/no/python", "cannot start /no/python -P -m ackline.spark.planner"),
             ("/usr/bin/env", "ended with status .* set spark.ackline.python to a Python in which"),
         ):
-            spark.conf.set(ackline.spark.jar.PYTHON, python)
+            system.setProperty(PYTHON, python)
             with pytest.raises(Exception, match=text):
                 spark.read.format("ackline").load(str(spool))
     finally:
-        spark.conf.set(ackline.spark.jar.PYTHON, own)
+        system.setProperty(PYTHON, own)
     assert spark.read.format("ackline").load(str(spool)).count() == len(EVENTS)
 
 

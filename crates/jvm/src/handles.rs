@@ -1,5 +1,5 @@
-//! The tasks that Java has open, by number. A number that is not open is refused, so no mistake of a caller can reach
-//! freed memory of Rust.
+//! The tasks that Java has open, by number. A number that is not open is refused. The memory of a batch is freed with its
+//! task, or by the next batch: it is Java's part to ask for neither while somebody reads it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};

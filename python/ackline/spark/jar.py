@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PYTHON: Final = "spark.ackline.python"
-"""The setting that names the Python in which ackline is installed, for the process that plans."""
+"""The Python of the process that plans: the name of a property of the JVM, and of a setting."""
 
 _JAR: Final = Path(__file__).with_name("ackline-spark.jar")
 _PROVIDER: Final = "ackline.spark.AcklineProvider"
@@ -53,7 +53,7 @@ def add(spark: SparkSession) -> bool:
                 of_java.addJar(jar)
     is_there = _knows(jvm, loader)
     if is_there:
-        spark.conf.set(PYTHON, sys.executable)
+        jvm.java.lang.System.setProperty(PYTHON, sys.executable)
     return is_there
 
 

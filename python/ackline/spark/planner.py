@@ -207,7 +207,9 @@ class Planner:
 
 def main() -> None:
     """Plan until standard input ends or SIGTERM comes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Keys of a terminal reach this process with its JVM, which alone decides whether to end.
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)
     # Whatever else is written to standard output goes to standard error, and breaks no reply.
     replies = Replies(os.dup(1))

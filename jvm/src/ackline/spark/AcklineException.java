@@ -5,7 +5,7 @@ import org.apache.spark.SparkThrowable;
 /**
  * An error of Ackline, such as a spool that cannot be read.
  *
- * <p>It is one of those that Spark hands on to the user as they are: of others the user sees that a stage failed.
+ * <p>Spark shows the user an exception of this kind itself, and of other kinds only that a stage has failed.
  */
 public final class AcklineException extends IllegalArgumentException implements SparkThrowable {
     private static final long serialVersionUID = 1L;

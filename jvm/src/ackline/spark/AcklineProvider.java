@@ -10,7 +10,7 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** What {@code format("ackline")} stands for, where the jar is. */
+/** The source that {@code format("ackline")} names in a session with the jar. */
 public final class AcklineProvider implements TableProvider, DataSourceRegister {
     static final String NAME = "ackline";
 

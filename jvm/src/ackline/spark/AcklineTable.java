@@ -62,7 +62,7 @@ final class AcklineTable implements SupportsRead, SupportsWrite {
         return planned.computeIfAbsent(given, key -> EventBatch.Planned.of(open("batch", key)));
     }
 
-    /** Returns what the source in Python writes with. */
+    /** Returns the writer of the source in Python: Java only reads. */
     @Override
     public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
         PythonDataSourceV2 python = new PythonDataSourceV2();

@@ -41,7 +41,7 @@ final class EventStream implements MicroBatchStream, SupportsTriggerAvailableNow
     public ReadLimit getDefaultReadLimit() {
         JsonNode limit = query.limit();
         if (limit.has("min_rows")) {
-            // How long they may take is the planner's to know.
+            // The planner ends the wait for more rows, so Spark needs no limit of time.
             return ReadLimit.minRows(limit.get("min_rows").asLong(), Long.MAX_VALUE);
         }
         if (limit.has("rows")) {

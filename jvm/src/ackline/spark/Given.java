@@ -8,7 +8,7 @@ import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
- * The options of a query or table, and what the planner must know of its session.
+ * The options of a query or table.
  *
  * @param options the options by their names
  */
@@ -16,7 +16,16 @@ record Given(Map<String, String> options) {
     private static final Pattern CLUSTER = Pattern.compile("local-cluster\\[\\s*(\\d+)\\s*,\\s*(\\d+)\\s*,.*");
 
     Given(CaseInsensitiveStringMap options) {
-        this(Map.copyOf(options.asCaseSensitiveMap()));
+        this(Map.copyOf(checked(options.asCaseSensitiveMap())));
+    }
+
+    private static Map<String, String> checked(Map<String, String> options) {
+        options.forEach((name, value) -> {
+            if (value == null) {
+                throw Planner.refused("the option " + name + " has no value: leave it out");
+            }
+        });
+        return options;
     }
 
     /** Adds them to a request. */

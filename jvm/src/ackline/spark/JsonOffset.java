@@ -32,7 +32,7 @@ final class JsonOffset extends Offset {
         return json;
     }
 
-    /** Writes the spaces that Python writes: Spark compares texts, also with those of the source in Python. */
+    /** Writes spaces as Python does: Spark compares offsets as texts, and the source in Python writes some of them. */
     private static final class AsPython extends MinimalPrettyPrinter {
         private static final long serialVersionUID = 1L;
 

@@ -13,7 +13,7 @@ final class Lent implements ReferenceManager {
         this.allocator = allocator;
     }
 
-    /** Returns a buffer for memory of Rust's. */
+    /** Returns a buffer for Rust's memory. */
     ArrowBuf buffer(long address, long bytes) {
         return new ArrowBuf(this, null, bytes, address).writerIndex(bytes);
     }

@@ -2,20 +2,50 @@ package ackline.spark;
 
 import java.io.IOException;
 import java.io.InputStream;
-import java.io.UncheckedIOException;
+import java.io.OutputStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.StandardCopyOption;
+import java.nio.file.StandardOpenOption;
 
-/** The reader in Rust. Each function throws {@link AcklineException}. */
+/** The reader in Rust. Each of its functions throws {@link AcklineException}. */
 final class Native {
     private static final String LIBRARY = "libackline_jvm.so";
 
-    static {
-        load();
-    }
+    private static boolean isLoaded;
 
     private Native() {}
+
+    /**
+     * Loads the library out of the jar, once: an executor has nothing else of Ackline.
+     *
+     * @throws AcklineException the library cannot be unpacked or loaded
+     */
+    static synchronized void load() {
+        if (isLoaded) {
+            return;
+        }
+        try (InputStream library = Native.class.getResourceAsStream("/" + LIBRARY)) {
+            if (library == null) {
+                throw new AcklineException("spark.jvm", "spark.jvm: the jar of ackline holds no " + LIBRARY);
+            }
+            Path copy = Files.createTempFile("ackline", ".so");
+            try {
+                // Into the very file that was made: its rights keep others out.
+                try (OutputStream out = Files.newOutputStream(copy, StandardOpenOption.TRUNCATE_EXISTING)) {
+                    library.transferTo(out);
+                }
+                System.load(copy.toString());
+                isLoaded = true;
+            } finally {
+                // The library stays in memory without its file.
+                Files.deleteIfExists(copy);
+            }
+        } catch (IOException | UnsatisfiedLinkError error) {
+            throw new AcklineException("spark.jvm", "spark.jvm: ackline cannot unpack and load " + LIBRARY + " in "
+                    + System.getProperty("java.io.tmpdir") + ": " + error + "; the wheel must be one for this system, "
+                    + "and java.io.tmpdir a directory with room whose files may be executed");
+        }
+    }
 
     /**
      * Begins to read the work of a task.
@@ -46,23 +76,4 @@ final class Native {
 
     /** Returns the warnings and errors logged since the last call, one below the other; null if there are none. */
     static native String lines();
-
-    /** Loads the library out of the jar: an executor has nothing else of Ackline. */
-    private static void load() {
-        try (InputStream library = Native.class.getResourceAsStream("/" + LIBRARY)) {
-            if (library == null) {
-                throw new AcklineException(null, "the jar holds no " + LIBRARY + " for this system");
-            }
-            Path copy = Files.createTempFile("ackline", ".so");
-            try {
-                Files.copy(library, copy, StandardCopyOption.REPLACE_EXISTING);
-                System.load(copy.toString());
-            } finally {
-                // A loaded library needs no name.
-                Files.deleteIfExists(copy);
-            }
-        } catch (IOException error) {
-            throw new UncheckedIOException("ackline cannot unpack " + LIBRARY + " into java.io.tmpdir", error);
-        }
-    }
 }

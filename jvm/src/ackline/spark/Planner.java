@@ -14,24 +14,32 @@ import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.spark.QueryContext;
+import org.apache.spark.SparkConf;
 import org.apache.spark.sql.AnalysisException;
 import org.apache.spark.sql.SparkSession;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 import scala.Option;
 import scala.collection.immutable.Map$;
 
 /**
  * The Python process that plans the queries of this JVM: it opens spools, holds consumers and cuts batches into tasks.
  *
- * <p>Requests and replies are JSON, one on each line of its standard input and output. It ends with its input, so
- * also if this JVM is killed.
+ * <p>Requests and replies are JSON, one on each line of its standard input and output. It ends when its input ends, so
+ * it does not outlive a JVM that is killed.
  */
 final class Planner {
     static final ObjectMapper JSON = new ObjectMapper();
 
-    /** The setting of a session that names the Python in which ackline is installed. */
+    /** The setting of Spark, and the property of the JVM, that names the Python in which ackline is installed. */
     static final String PYTHON = "spark.ackline.python";
+
+    private static final Logger LOG = LoggerFactory.getLogger("ackline.spark");
+    private static final long PATIENCE_SECONDS = 30;
 
     private static Planner running;
 
@@ -42,9 +50,10 @@ final class Planner {
     private final AtomicLong ids = new AtomicLong();
 
     private Planner(String python) {
-        command = python + " -m ackline.spark.planner";
+        command = python + " -P -m ackline.spark.planner";
         try {
-            process = new ProcessBuilder(python, "-m", "ackline.spark.planner")
+            // With -P nothing in the current directory is taken for a module.
+            process = new ProcessBuilder(python, "-P", "-m", "ackline.spark.planner")
                     .redirectError(ProcessBuilder.Redirect.INHERIT)
                     .start();
         } catch (IOException error) {
@@ -90,7 +99,7 @@ final class Planner {
         waiting.put(id, reply);
         try {
             send(JSON.writeValueAsString(request.put("id", id)));
-            JsonNode answer = reply.get();
+            JsonNode answer = answer(reply, request);
             if (answer.has("error")) {
                 throw failed(answer.get("error"));
             }
@@ -104,6 +113,31 @@ final class Planner {
             throw (RuntimeException) error.getCause();
         } finally {
             waiting.remove(id);
+        }
+    }
+
+    /** Sends a request whose reply nobody waits for. */
+    void tell(ObjectNode request) {
+        try {
+            send(JSON.writeValueAsString(request.put("id", ids.incrementAndGet())));
+        } catch (JsonProcessingException error) {
+            throw new IllegalStateException(error);
+        }
+    }
+
+    /** Waits for a reply, and says so in the log when it takes long. */
+    private JsonNode answer(CompletableFuture<JsonNode> reply, ObjectNode request)
+            throws InterruptedException, ExecutionException {
+        while (true) {
+            try {
+                return reply.get(PATIENCE_SECONDS, TimeUnit.SECONDS);
+            } catch (TimeoutException late) {
+                LOG.warn(
+                        "process {}, which plans ackline's queries, has not replied to {} for {} s code=spark.planner",
+                        process.pid(),
+                        request.path("call").asText(),
+                        PATIENCE_SECONDS);
+            }
         }
     }
 
@@ -153,11 +187,14 @@ final class Planner {
                     waiter.complete(reply);
                 }
             }
-        } catch (IOException error) {
-            process.destroy();
+        } catch (IOException | RuntimeException | Error error) {
+            LOG.error("a reply of the process that plans ackline's queries cannot be read code=spark.planner", error);
+        } finally {
+            process.destroyForcibly();
+            String ended = ended().getMessage();
+            waiting.values().forEach(
+                    waiter -> waiter.completeExceptionally(new AcklineException("spark.planner", ended)));
         }
-        AcklineException ended = ended();
-        waiting.values().forEach(waiter -> waiter.completeExceptionally(ended));
     }
 
     private AcklineException ended() {
@@ -173,25 +210,27 @@ final class Planner {
                 + PYTHON + " to a Python in which ackline is installed; else start the query again");
     }
 
+    /** Returns the Python for the planner: one for the whole JVM, which no query of SQL can set. */
     private static String python() {
-        String[] given = {
-            setting(PYTHON),
-            setting("spark.pyspark.driver.python"),
-            setting("spark.pyspark.python"),
+        SparkConf conf = SparkSession.active().sparkContext().getConf();
+        for (String python : new String[] {System.getProperty(PYTHON), conf.get(PYTHON, null)}) {
+            if (python != null) {
+                return python;
+            }
+        }
+        String[] ofSpark = {
+            conf.get("spark.pyspark.driver.python", null),
+            conf.get("spark.pyspark.python", null),
             System.getenv("PYSPARK_DRIVER_PYTHON"),
             System.getenv("PYSPARK_PYTHON"),
         };
-        for (String python : given) {
-            if (python != null && !python.isEmpty()) {
+        for (String python : ofSpark) {
+            // Shells such as ipython and jupyter run no module.
+            if (python != null && python.matches("(.*/)?(python|pypy)[0-9.]*")) {
                 return python;
             }
         }
         return "python3";
-    }
-
-    private static String setting(String name) {
-        SparkSession session = SparkSession.active();
-        return session.conf().getOption(name).getOrElse(() -> null);
     }
 
     @SuppressWarnings("unchecked")

@@ -33,7 +33,13 @@ final class Query {
                 .put("kind", kind)
                 .put("is_asked", isAsked);
         request.set("schema", described(schema));
-        opened = planner.ask(request);
+        try {
+            opened = planner.ask(request);
+        } catch (Throwable error) {
+            // An interrupt may come between the opening and its reply.
+            planner.tell(request("close"));
+            throw error;
+        }
     }
 
     /** Returns what is read of each event, as JSON for the tasks. */
@@ -80,11 +86,18 @@ final class Query {
                     .put("nullable", field.nullable());
             one.set("metadata", Planner.parsed(field.metadata().json()));
         }
-        byte[] arrow = ArrowUtils.toArrowSchema(schema, "UTC", false).serializeAsMessage();
-        return described.put("arrow", Base64.getEncoder().encodeToString(arrow));
+        return described.put("arrow", Base64.getEncoder().encodeToString(arrow(schema)));
     }
 
-    /** Returns Spark's name of a type, with what it leaves out: whether elements and values may be null. */
+    private static byte[] arrow(StructType schema) {
+        try {
+            return ArrowUtils.toArrowSchema(schema, "UTC", false).serializeAsMessage();
+        } catch (RuntimeException error) {
+            throw Planner.refused(".schema(…) has a type that Arrow does not carry: " + error.getMessage());
+        }
+    }
+
+    /** Returns Spark's name of a type, in which elements and values that may not be null are marked. */
     private static String kind(DataType type) {
         if (type instanceof ArrayType array && !array.containsNull()) {
             return "array<" + kind(array.elementType()) + " not null>";

@@ -37,7 +37,7 @@ final class Scans implements ScanBuilder, SupportsPushDownRequiredColumns {
 
     @Override
     public Scan build() {
-        // Spark may want a part of a column's members: a column is read whole.
+        // Spark may want some members of a column alone, but a column is read whole.
         StructField[] fields = Arrays.stream(wanted).map(table.schema()::apply).toArray(StructField[]::new);
         return new EventScan(table, given, new StructType(fields));
     }
@@ -51,7 +51,7 @@ final class Scans implements ScanBuilder, SupportsPushDownRequiredColumns {
 
         @Override
         public ColumnarSupportMode columnarSupportMode() {
-            // So Spark plans no tasks to know it.
+            // Otherwise Spark plans the tasks only to ask each of them.
             return ColumnarSupportMode.SUPPORTED;
         }
 

@@ -2,12 +2,12 @@ package ackline.spark;
 
 import java.io.ByteArrayInputStream;
 import java.io.IOException;
+import java.lang.ref.Cleaner;
 import java.nio.channels.Channels;
 import java.util.ArrayList;
 import java.util.List;
 import org.apache.arrow.memory.ArrowBuf;
 import org.apache.arrow.memory.BufferAllocator;
-import org.apache.arrow.vector.ValueVector;
 import org.apache.arrow.vector.VectorLoader;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.compression.NoCompressionCodec;
@@ -24,30 +24,37 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** Reads the events of one task, in batches of columns that lie in memory of Rust's. */
+/**
+ * Reads the events of one task, in batches of columns that lie in Rust's memory.
+ *
+ * <p>Some operators of Spark read in a thread of their own, which may still run when the task ends and closes this. The
+ * memory of the last batch is then freed when nobody holds its columns any more.
+ */
 final class TaskReader implements PartitionReader<ColumnarBatch> {
     private static final Logger LOG = LoggerFactory.getLogger("ackline.spark");
+    private static final Cleaner CLEANER = Cleaner.create();
 
-    private final long handle;
-    private final BufferAllocator allocator;
+    private final Memory memory;
+    private final Cleaner.Cleanable cleanable;
     private final Lent lent;
-    private final VectorSchemaRoot root;
     private final VectorLoader loader;
     private final ColumnarBatch batch;
     private final Spent spent;
+    private Thread reader;
     private boolean closed;
     private long handed;
     private long handedOver;
 
-    private TaskReader(long handle, Spent spent) {
-        this.handle = handle;
+    private TaskReader(Memory memory, Spent spent) {
+        this.memory = memory;
         this.spent = spent;
-        allocator = ArrowUtils.rootAllocator().newChildAllocator("ackline task", 0, Long.MAX_VALUE);
-        lent = new Lent(allocator);
-        root = VectorSchemaRoot.create(schema(handle), allocator);
-        loader = new VectorLoader(root);
-        batch = new ColumnarBatch(
-                root.getFieldVectors().stream().map(Lasting::new).toArray(ColumnVector[]::new));
+        Object owner = new Object();
+        lent = new Lent(memory.allocator);
+        loader = new VectorLoader(memory.root);
+        batch = new ColumnarBatch(memory.root.getFieldVectors().stream()
+                .map(vector -> new Column(new ArrowColumnVector(vector), owner))
+                .toArray(ColumnVector[]::new));
+        cleanable = CLEANER.register(owner, memory);
     }
 
     /**
@@ -56,19 +63,25 @@ final class TaskReader implements PartitionReader<ColumnarBatch> {
      * @param spent takes the cost of the task at its end; null if nobody asks for it
      */
     static TaskReader of(String reading, String[] wanted, String pieces, Spent spent) {
-        long handle = Native.open(reading, wanted, pieces);
+        Native.load();
+        Memory memory = new Memory(Native.open(reading, wanted, pieces));
         try {
-            return new TaskReader(handle, spent);
+            memory.root = VectorSchemaRoot.create(schema(memory.handle), memory.allocator);
+            return new TaskReader(memory, spent);
         } catch (RuntimeException | Error error) {
-            Native.close(handle);
+            memory.run();
             throw error;
         }
     }
 
     @Override
-    public boolean next() {
+    public synchronized boolean next() {
+        if (closed) {
+            return false;
+        }
+        reader = Thread.currentThread();
         note();
-        long[] layout = Native.next(handle);
+        long[] layout = Native.next(memory.handle);
         handed = System.nanoTime();
         String lines = Native.lines();
         if (lines != null) {
@@ -87,17 +100,20 @@ final class TaskReader implements PartitionReader<ColumnarBatch> {
     }
 
     @Override
-    public void close() {
-        if (!closed) {
-            closed = true;
-            note();
+    public synchronized void close() {
+        if (closed) {
+            return;
+        }
+        closed = true;
+        note();
+        try {
             if (spent != null) {
-                spent.add(Native.spent(handle), handedOver);
+                spent.add(Native.spent(memory.handle), handedOver);
             }
-            // The vectors hold memory of their own beside that of Rust's: bitmaps of columns without nulls.
-            root.close();
-            allocator.close();
-            Native.close(handle);
+        } finally {
+            if (reader == null || reader == Thread.currentThread()) {
+                cleanable.clean();
+            }
         }
     }
 
@@ -135,13 +151,28 @@ final class TaskReader implements PartitionReader<ColumnarBatch> {
         }
     }
 
-    /** A column of all batches of a task: Spark closes each batch that it has read. */
-    private static final class Lasting extends ArrowColumnVector {
-        Lasting(ValueVector vector) {
-            super(vector);
+    /** What a task holds outside of Java's heap; it is freed once. */
+    private static final class Memory implements Runnable {
+        private final long handle;
+        private final BufferAllocator allocator;
+        private VectorSchemaRoot root;
+
+        Memory(long handle) {
+            this.handle = handle;
+            allocator = ArrowUtils.rootAllocator().newChildAllocator("ackline task", 0, Long.MAX_VALUE);
         }
 
         @Override
-        public void close() {}
+        public void run() {
+            try {
+                if (root != null) {
+                    // Bitmaps of columns without nulls, which Arrow makes beside Rust's memory.
+                    root.close();
+                }
+                allocator.close();
+            } finally {
+                Native.close(handle);
+            }
+        }
     }
 }

@@ -6,7 +6,7 @@ import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
-/** What the tasks of a query know of it. */
+/** Makes the readers of a query's tasks. */
 final class TaskReaderFactory implements PartitionReaderFactory {
     private static final long serialVersionUID = 1L;
 
