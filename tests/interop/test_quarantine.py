@@ -83,7 +83,7 @@ def test_a_damaged_window_is_set_aside_and_acknowledged(
         "lumberjack.events": "7",
         "lumberjack.version": "2",
         "lumberjack.window": "2",
-        "listener": receiver.url,
+        "receiver.url": receiver.url,
     }
     assert second["attributes"]["lumberjack.window"] == "2"
     assert receiver.stop() == 0

@@ -48,13 +48,14 @@ def test_a_stream_has_each_message_with_its_sink_or_request(
             running.stop()
     rows = query.rows().orderBy("position").collect()
     found = [(row.stream, row.sequence, bytes(row.payload), row.attributes) for row in rows]
-    sink = {"bpmux.kind": "sink"}
+    by = {"receiver.url": f"bpmux://127.0.0.1:{receiver.port}"}
+    sink = by | {"bpmux.kind": "sink"}
     orders = sink | {"bpmux.opening": "orders"}
     assert found == [
         ("0", 0, b"one", orders),
         ("0", 1, b"two", orders),
         ("0.2", 0, b"\xff", sink),
-        (None, 0, b"asked", {"bpmux.kind": "request"}),
+        (None, 0, b"asked", by | {"bpmux.kind": "request"}),
     ]
     assert {(row.protocol, row.repeat, row.parts) for row in rows} == {("bpmux", False, None)}
     assert len({row.link for row in rows}) == 1

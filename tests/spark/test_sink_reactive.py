@@ -274,7 +274,7 @@ def test_a_receiver_that_finds_a_fault_has_acknowledged_nothing(
     frame = spark.range(0, 100, 1, 1).selectExpr("id", "repeat('x', cast(id + 20 AS int)) AS text")
     with pytest.raises(Exception, match="none of the 100 rows of partition 0") as error:
         write(frame, url(receiver))
-    assert "is above 100 (--max-element-bytes)" in str(error.value)
+    assert "is above 100, which is the limit of this end" in str(error.value)
 
 
 def test_rows_that_wait_for_a_commit_are_not_acknowledged(

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ackline_link::tls::TlsOptions;
 use ackline_link::{Backoff, Endpoint, Jitter, PeerInfo, Stream};
-use ackline_spool::LISTENER;
+use ackline_spool::RECEIVER_URL;
 
 use crate::ingest::PerConnection;
 use crate::landing::{Shared, carry};
@@ -73,7 +73,7 @@ impl<I: PerConnection> Outgoing<I> {
         let address = self.endpoint.addresses.first().map(ToString::to_string);
         peer.name = address.unwrap_or_default().into();
         peer.sender = Arc::clone(&peer.name);
-        let peer = peer.with(LISTENER, &self.shown);
+        let peer = peer.with(RECEIVER_URL, &self.shown);
         let shared = Arc::clone(&self.shared);
         carry(shared, self.ingest.clone(), (stream, peer))
     }

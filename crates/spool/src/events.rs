@@ -19,7 +19,7 @@ use arrow_schema::{FieldRef, SchemaRef};
 use crate::{Digester, LayoutError, SpoolError, StoredBlock, digest::sender_of};
 use columns::{Validity, Values, is_marked};
 use own::OwnAttributes;
-pub use schema::{COLUMNS, DIGEST, ENDPOINT, LISTENER, ON_REQUEST, column};
+pub use schema::{COLUMNS, DIGEST, ENDPOINT, LISTENER, ON_REQUEST, RECEIVER_URL, column};
 pub(crate) use schema::{map_entries, map_fields, schema};
 
 /// Collects events into record batches of the requested columns.
@@ -89,7 +89,7 @@ impl Run {
     /// The URL that its receiver noted.
     fn listener(&self) -> Option<&str> {
         let mut pairs = self.attributes.iter();
-        let found = pairs.find(|(name, _)| name == LISTENER);
+        let found = pairs.find(|(name, _)| name == RECEIVER_URL);
         found.map(|(_, url)| url.as_str())
     }
 

@@ -166,7 +166,7 @@ pub use consumers::{Consumer, ConsumerState, Holder};
 pub use digest::{Digester, SENDER, sender_of};
 pub use ends::Ends;
 pub use error::SpoolError;
-pub use events::{COLUMNS, DIGEST, ENDPOINT, LISTENER, ON_REQUEST, Rows, column};
+pub use events::{COLUMNS, DIGEST, ENDPOINT, LISTENER, ON_REQUEST, RECEIVER_URL, Rows, column};
 pub use find::Lag;
 pub use format::uuid_v4;
 pub use layout::{Layout, LayoutError, Layouts};

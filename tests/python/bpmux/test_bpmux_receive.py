@@ -62,7 +62,7 @@ def test_each_message_is_a_row_and_the_lines_count_it(tmp_path):
         (None, 0, b"asked"),
     ]  # fmt: skip
     assert len({row[0] for row in found}) == 1, "one connection"
-    listener = {"listener": receiver.url}
+    listener = {"receiver.url": receiver.url}
     assert attributes(spool) == [
         *[listener | {"bpmux.kind": "sink", "bpmux.opening": "orders"}] * 3,
         listener | {"bpmux.kind": "sink"},

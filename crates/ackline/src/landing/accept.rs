@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use ackline_link::{Admitted, BoundListener, Budget, TurnedAway};
-use ackline_spool::LISTENER;
+use ackline_spool::RECEIVER_URL;
 
 use super::Shared;
 use super::connection::serve;
@@ -36,7 +36,7 @@ pub(crate) async fn admit(
         let (shared, url) = (Arc::clone(&shared), listener.url().to_owned());
         move |outcome: Result<Admitted, TurnedAway>| match outcome {
             Ok(mut admitted) => {
-                admitted.peer = admitted.peer.with(LISTENER, &url);
+                admitted.peer = admitted.peer.with(RECEIVER_URL, &url);
                 serve(admitted);
             }
             Err(turned) => shared.report.turned_away(scheme, turned),

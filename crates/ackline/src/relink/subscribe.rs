@@ -11,7 +11,7 @@ use std::time::Duration;
 use ackline_link::tls::TlsOptions;
 use ackline_link::{Backoff, CLOSE_DEADLINE, End, Jitter, Link, PeerInfo};
 use ackline_relink::{self as machine, Error, Kind, LinkKey};
-use ackline_spool::LISTENER;
+use ackline_spool::RECEIVER_URL;
 use ackline_spool::Writer;
 use tokio::task::JoinHandle;
 
@@ -215,7 +215,7 @@ impl Subscription {
         let mut peer = PeerInfo::unix(None);
         peer.sender = address.as_str().into();
         peer.name = address.into();
-        peer.with(LISTENER, &self.connector.endpoint.to_string())
+        peer.with(RECEIVER_URL, &self.connector.endpoint.to_string())
     }
 
     fn told(&self, peer: PeerInfo) -> impl Fn(&End<Kind>) + Send + use<> {

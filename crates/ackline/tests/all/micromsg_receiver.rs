@@ -253,7 +253,7 @@ fn attributes(dir: &Path) -> Vec<BTreeMap<String, String>> {
         let pairs =
             pairs.map(|(name, value)| (name.unwrap().to_owned(), value.unwrap().to_owned()));
         let mut pairs = pairs.collect::<BTreeMap<_, _>>();
-        let listener = pairs.remove("listener").unwrap();
+        let listener = pairs.remove("receiver.url").unwrap();
         assert!(listener.starts_with("micromsg://127.0.0.1:"), "{listener}");
         pairs
     };

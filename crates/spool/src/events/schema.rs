@@ -26,9 +26,12 @@ pub const COLUMNS: [&str; 12] = [
 /// computed from its sender and its bytes (`Digester::of_sender`).
 pub const DIGEST: &str = "digest";
 
-/// The URL that a receiver listened on, or connected to, when it took the event: the attribute of this name. It is null
-/// for events of receivers that noted none.
+/// The URL that a receiver listened on, or connected to, when it took the event: the attribute [`RECEIVER_URL`]. It is
+/// null for events of receivers that noted none.
 pub const LISTENER: &str = "listener";
+
+/// The attribute of a block with the URL of its receiver.
+pub const RECEIVER_URL: &str = "receiver.url";
 
 /// The name of the endpoint that the event was sent to, by Relink: the beginning of `link`. It is null for other
 /// protocols.

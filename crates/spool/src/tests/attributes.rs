@@ -202,14 +202,14 @@ fn listener_and_endpoint_are_columns_of_those_that_name_them() {
     for (at, (protocol, link)) in (0..).zip(links) {
         let mut one = Block {
             attributes: vec![("a".into(), "b".into())],
-            body: vec![Bytes::from("listener=own|x")],
+            body: vec![Bytes::from("receiver.url=own|x")],
             ..block(0, 1)
         };
         one.origin.protocol = protocol.into();
         one.origin.link = link.into();
         if at != 1 {
             let url = format!("relink://h:{at}");
-            one.attributes.push(("listener".into(), url.into()));
+            one.attributes.push(("receiver.url".into(), url.into()));
         }
         writer.append(one, Arc::new(Told::default()), at, Promise::Durable);
     }
