@@ -107,8 +107,10 @@ import json, resource, sys
 import pyarrow as pa
 from dataclasses import asdict
 from ackline import Spool, SpoolError
-from ackline.spark.reader import Columns, Piece, SpoolPartition, read_batches
+from ackline.spark.columns import Columns
 from ackline.spark.options import COLUMNS
+from ackline.spark.pieces import Piece
+from ackline.spark.reader import SpoolPartition, read_batches
 
 def of_arrow(spool, **options):
     rows = 0
