@@ -346,6 +346,8 @@ def test_a_goodbye_in_place_of_a_hello_has_its_reason(is_late: bool) -> None:  #
                 peer.sendall(goodbye)
             with pytest.raises(StreamFailed, match=r"^go away$"):
                 subscribing.result(TIME)
+            # The peer closes with unread bytes.
+            near.abort()
     with reactive.listen(URL) as listener:
         host, _, port = listener.url.partition("://")[2].partition(":")
         with socket.create_connection((host, int(port)), TIME) as peer:
@@ -354,6 +356,7 @@ def test_a_goodbye_in_place_of_a_hello_has_its_reason(is_late: bool) -> None:  #
                 wait_until(lambda: far.goodbye_reason is not None, "the goodbye")
                 with pytest.raises(StreamFailed, match=r"^go away$"):
                     far.subscribe("ticks", timeout=TIME)
+                far.abort()
 
 
 def test_unix_sockets_carry_streams(tmp_path: Path) -> None:

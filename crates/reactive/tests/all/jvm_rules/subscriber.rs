@@ -120,7 +120,7 @@ fn signals_that_come_behind_a_cancel_are_dropped() {
                 talk.hears(&[&accepted]);
             }
             talk.hears(&[&late.concat(), &subscribed(2, 0), &next(2, "x")]);
-            assert_eq!(talk.takes(serial), (vec![], "complete"));
+            assert_eq!(talk.takes(serial), (vec![], "reactive.cancelled"));
             assert_eq!(talk.takes(other).0, ["x"]);
             assert_eq!(talk.says(), b"");
         }

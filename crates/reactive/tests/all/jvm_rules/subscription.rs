@@ -90,7 +90,7 @@ fn a_request_behind_a_cancel_does_nothing() {
     talk.session.cancel(serial).unwrap();
     let late = talk.session.request(serial, 1);
     assert_eq!(code(late), Some("already_ended"));
-    assert_eq!(talk.takes(serial), (vec![], "complete"));
+    assert_eq!(talk.takes(serial), (vec![], "reactive.cancelled"));
     assert_eq!(talk.says(), cancel(1), "and nothing is requested by itself");
 
     let mut talk = Talk::server();
