@@ -258,12 +258,13 @@ def family(root: int) -> list[int]:
 
 
 def is_worker(pid: int) -> bool:
-    """Whether a process is one of Spark's Python workers."""
+    """Whether a process is one of Spark's Python workers, or plans in their place."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return False
-    return b"pyspark.daemon" in command or b"python_streaming_source_runner" in command
+    kinds = (b"pyspark.daemon", b"python_streaming_source_runner", b"ackline.spark.planner")
+    return any(kind in command for kind in kinds)
 
 
 def session(directory: Path) -> SparkSession:

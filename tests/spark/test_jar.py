@@ -6,18 +6,19 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from harness import HOST, Receiver, numbered, until
+from kill_test import family
 from pyspark.sql.functions import pandas_udf
 
 from ackline.spark.jar import PYTHON, path
 from ackline.spark.source import AcklineSource
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import DataFrame, SparkSession
 
 EVENTS = [
@@ -59,18 +60,12 @@ def spool(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def children(pid: int) -> dict[int, str]:
     """Return the processes below another, with their command lines."""
-    listed = subprocess.run(
-        ["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True
-    )
-    rows = [line.split(None, 2) for line in listed.stdout.splitlines()[1:]]
     found: dict[int, str] = {}
-    waiting = [pid]
-    while waiting:
-        parent = str(waiting.pop())
-        for own, of, command in rows:
-            if of == parent:
-                found[int(own)] = command
-                waiting.append(int(own))
+    for each in family(pid)[1:]:
+        # It may have ended meanwhile.
+        with suppress(OSError):
+            words = Path(f"/proc/{each}/cmdline").read_bytes().split(b"\0")
+            found[each] = b" ".join(words).decode().strip()
     return found
 
 
