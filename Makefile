@@ -130,6 +130,7 @@ test-spark: setup $(SPARK42)/.stamp ## Run the tests of Spark, and the contract 
 	# One session at a time: on two cores two sessions would exceed their deadlines.
 	$(BIN)/python -m pytest tests/spark
 	PYTHONPATH=$(CURDIR)/$(SPARK42) $(BIN)/python -m pytest tests/spark/test_contract.py tests/spark/test_jar.py \
+	  tests/spark/test_from_kafka.py \
 	  tests/spark/test_sink.py::test_rows_of_every_type_arrive_as_their_json \
 	  tests/spark/test_sink.py::test_a_stream_goes_on_where_its_checkpoint_stands
 
