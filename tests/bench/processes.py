@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,13 @@ TICK = os.sysconf("SC_CLK_TCK")
 
 def tree(pid: int) -> list[int]:
     """Return a process and its living descendants."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
-    return [pid, *(each for child in children for each in tree(int(child)))]
+    found = [pid]
+    # A child belongs to the thread that started it.
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):  # the thread has ended
+            for child in children.read_text(encoding="ascii").split():
+                found += tree(int(child))
+    return found
 
 
 def cpu_seconds(pid: int) -> float:

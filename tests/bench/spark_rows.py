@@ -15,6 +15,7 @@ import shutil
 import statistics
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,20 +28,58 @@ import ackline.spark
 
 BATCH_ROWS = 500_000
 TICK = os.sysconf("SC_CLK_TCK")
-NARROW = ["position", "received_at", "payload"]
 COUNTS = 10
 """Counts in a round."""
 
 
-def write_parquet(spool: ackline.Spool, directory: Path, columns: list[str] | None) -> None:
+@dataclass(frozen=True)
+class Shape:
+    """The columns of a measurement: some or all of the spool's, or typed ones of a schema."""
+
+    name: str
+    columns: tuple[str, ...] | None = None
+    schema: str | None = None
+
+    def read(self, reader: Any) -> Any:
+        """Return a reader of Spark's for these columns."""
+        if self.columns is not None:
+            reader = reader.option("columns", ",".join(self.columns))
+        return reader if self.schema is None else reader.schema(self.schema)
+
+
+SHAPES = [
+    Shape("position, received_at, payload", columns=("position", "received_at", "payload")),
+    Shape("all"),
+    Shape(
+        "ten typed columns",
+        schema="position BIGINT, received_at TIMESTAMP, `@timestamp` TIMESTAMP, message STRING, "
+        "log STRUCT<offset: BIGINT, file: STRUCT<path: STRING>>, input STRUCT<type: STRING>, "
+        "ecs STRUCT<version: STRING>, agent STRUCT<id: STRING, name: STRING>, "
+        "host STRUCT<name: STRING, os: STRUCT<family: STRING>>, `@metadata` STRUCT<beat: STRING>",
+    ),
+]
+
+
+def write_parquet(spark: SparkSession, spool: Path, directory: Path, shape: Shape) -> None:
     """Write the spool's rows as zstd Parquet: two files, one for each core, to a batch."""
-    directory.mkdir()
     half = BATCH_ROWS // 2
-    for number, start in enumerate(range(0, spool.durable(), half)):
-        end = min(start + half, spool.durable())
-        batches = list(spool.read(start, end, columns=columns))
+    directory.mkdir()
+    for number, start in enumerate(range(0, rows_of(spool), half)):
+        end = min(start + half, rows_of(spool))
+        if shape.schema is not None:
+            reader = spark.read.format("ackline").option("start", start).option("end", end)
+            rows = shape.read(reader).load(str(spool)).coalesce(1)
+            rows.write.option("compression", "zstd").mode("append").parquet(str(directory))
+            continue
+        columns = None if shape.columns is None else list(shape.columns)
+        batches = list(ackline.Spool(str(spool)).read(start, end, columns=columns))
         table = pa.Table.from_batches(batches)
         pq.write_table(table, directory / f"{number:05}.parquet", compression="zstd")
+
+
+def rows_of(spool: Path) -> int:
+    """Return the number of a spool's events."""
+    return ackline.Spool(str(spool)).durable()
 
 
 def cpu_seconds() -> float:
@@ -79,18 +118,10 @@ def drained(frame: Any, sink: str, directory: Path) -> float:
     return found
 
 
-def ours(
-    spark: SparkSession, spool: Path, columns: list[str] | None, sink: str, directory: Path
-) -> float:
+def ours(spark: SparkSession, spool: Path, shape: Shape, sink: str, directory: Path) -> float:
     """Stream the spool."""
-    reader = (
-        spark.readStream.format("ackline")
-        .option("spool", str(spool))
-        .option("maxRowsPerBatch", str(BATCH_ROWS))
-    )
-    if columns:
-        reader = reader.option("columns", ",".join(columns))
-    return drained(reader.load(), sink, directory)
+    reader = spark.readStream.format("ackline").option("maxRowsPerBatch", BATCH_ROWS)
+    return drained(shape.read(reader).load(str(spool)), sink, directory)
 
 
 def parquet(spark: SparkSession, files: Path, sink: str, directory: Path) -> float:
@@ -100,26 +131,31 @@ def parquet(spark: SparkSession, files: Path, sink: str, directory: Path) -> flo
     return drained(frame, sink, directory)
 
 
+def files_of(directory: Path, shape: Shape) -> Path:
+    """Return where the Parquet files with some columns are."""
+    return directory / f"parquet-{SHAPES.index(shape)}"
+
+
 def measured(
     spark: SparkSession,
     spool: Path,
     directory: Path,
-    columns: list[str] | None,
+    shape: Shape,
     sink: str,
     rounds: int,
 ) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
     """Return rate and CPU seconds per million rows of both sides, for each round."""
-    files = directory / f"parquet-{len(columns or [])}"
+    files = files_of(directory, shape)
     if not files.exists():
-        write_parquet(ackline.Spool(str(spool)), files, columns)
+        write_parquet(spark, spool, files, shape)
     left: list[tuple[float, float]] = []
     right: list[tuple[float, float]] = []
-    millions = ackline.Spool(str(spool)).durable() / 1e6
+    millions = rows_of(spool) / 1e6
 
     def one(side: list[tuple[float, float]], place: Path) -> None:
         before = cpu_seconds()
         if side is left:
-            found = ours(spark, spool, columns, sink, place)
+            found = ours(spark, spool, shape, sink, place)
         else:
             found = parquet(spark, files, sink, place)
         side.append((found, (cpu_seconds() - before) / millions))
@@ -183,20 +219,20 @@ def row(name: str, left: list[tuple[float, float]], right: list[tuple[float, flo
 
 
 def main() -> None:
-    """Measure both sets of columns."""
+    """Measure all sets of columns."""
     spool, directory, rounds = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
     spark = session()
     for sink in ("noop", "parquet"):
         sys.stdout.write(f"\n### Spark: rows/s into {sink}, median (lowest-highest)\n\n")
         heads = "columns | ackline | Parquet zstd | ratio | of each round | CPU s per million rows"
         sys.stdout.write(f"| {heads} |\n|---|---|---|---|---|---|\n")
-        for name, columns in (("position, received_at, payload", NARROW), ("all", None)):
-            left, right = measured(spark, spool, directory, columns, sink, rounds)
-            sys.stdout.write(row(name, left, right))
+        for shape in SHAPES:
+            left, right = measured(spark, spool, directory, shape, sink, rounds)
+            sys.stdout.write(row(shape.name, left, right))
             sys.stdout.flush()
     sys.stdout.write("\n### Spark: count() of all columns, ms, median (lowest-highest)\n\n")
     sys.stdout.write("| ackline | Parquet zstd | ratio | CPU s |\n|---|---|---|---|\n")
-    sys.stdout.write(counted(spark, spool, directory / "parquet-0", rounds))
+    sys.stdout.write(counted(spark, spool, files_of(directory, SHAPES[1]), rounds))
     spark.stop()
 
 

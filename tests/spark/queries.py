@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,25 +12,33 @@ from harness import Receiver, numbered
 from pyspark.errors import StreamingQueryException
 
 from ackline import _core
+from ackline.spark.source import AcklineSource
+from ackline.spark.watch import Watch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+OF_PYTHON = "ackline_of_python"
+
 
 class Query:
     """One query's options, checkpoint and Parquet table, to be run any number of times."""
 
-    def __init__(self, spark: SparkSession, directory: Path, **options: str) -> None:
+    def __init__(
+        self, spark: SparkSession, directory: Path, source: str = "ackline", **options: str
+    ) -> None:
         self.spark = spark
+        self.source = source
         self.table = directory / "table"
         self.checkpoint = directory / "checkpoint"
         self.options = options
 
     def frame(self) -> DataFrame:
-        return self.spark.readStream.format("ackline").options(**self.options).load()
+        return self.spark.readStream.format(self.source).options(**self.options).load()
 
     def start(self, **trigger: Any) -> StreamingQuery:
         return (
@@ -70,6 +79,29 @@ class Query:
             {uuid: {"from": s["from"], "to": s["to"]} for uuid, s in batch.items()}
             for batch in spools
         ]
+
+
+def register_python(spark: SparkSession) -> None:
+    """Register the source in Python by a name that the jar does not have."""
+
+    # Spark's workers know no class of a test's module.
+    class OfPython(AcklineSource):
+        @classmethod
+        def name(cls) -> str:
+            return OF_PYTHON
+
+    spark.dataSource.register(OfPython)
+
+
+@contextmanager
+def watched(spark: SparkSession) -> Iterator[None]:
+    """Listen to the queries of a session, as `register` does without the jar."""
+    listener = Watch()
+    spark.streams.addListener(listener)
+    try:
+        yield
+    finally:
+        spark.streams.removeListener(listener)
 
 
 def durable(spool: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -16,9 +17,9 @@ from harness import HOST, Receiver, numbered, until
 from kill_test import family
 from py4j.protocol import Py4JJavaError
 from pyspark.sql.functions import pandas_udf
+from queries import OF_PYTHON, register_python
 
 from ackline.spark.jar import PYTHON, path
-from ackline.spark.source import AcklineSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,19 +40,6 @@ JSON = (
     "sizes MAP<STRING, INT>, _rescued STRING, _corrupt_record STRING, "
     "attributes MAP<STRING, STRING>"
 )
-OF_PYTHON = "ackline_of_python"
-
-
-def register_python(spark: SparkSession) -> None:
-    """Register the source in Python by a name that the jar does not have."""
-
-    # Spark's workers know no class of a test's module.
-    class OfPython(AcklineSource):
-        @classmethod
-        def name(cls) -> str:
-            return OF_PYTHON
-
-    spark.dataSource.register(OfPython)
 
 
 @pytest.fixture(scope="module")
@@ -184,6 +172,11 @@ def test_an_operator_that_leaves_early_harms_nothing(spark: SparkSession, spool:
     frame.unpersist()
 
 
+def test_the_jar_needs_no_listener_in_python(spark: SparkSession) -> None:
+    streams: Any = spark._jsparkSession.streams()
+    assert len(streams.listListeners()) == 0
+
+
 def test_dropmalformed_counts_the_rows_that_it_has(spark: SparkSession, spool: Path) -> None:
     reader = spark.read.format("ackline").option("spool", str(spool)).schema(JSON)
     dropped = reader.option("mode", "DROPMALFORMED").load()
@@ -227,6 +220,44 @@ def test_a_query_has_no_python_worker(spool: Path, tmp_path: Path, master: str) 
         program.stdin.close()
     of_python = [line for line in below.values() if "python" in line.partition(" ")[0]]
     assert [line.partition(" ")[2] for line in of_python] == ["-P -m ackline.spark.planner"]
+
+
+ONE_REQUEST = """
+import sys
+from pyspark.sql import SparkSession
+from ackline.spark.jar import path
+
+spool, checkpoint, out, python = sys.argv[1:]
+builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+builder = builder.config("spark.jars", path()).config("spark.ackline.python", python)
+session = builder.config("spark.driver.memory", "600m").getOrCreate()
+stream = session.readStream.format("ackline").options(consumer="one", maxRowsPerBatch=1_000)
+writer = stream.load(spool).writeStream.format("parquet").option("checkpointLocation", checkpoint)
+assert writer.trigger(availableNow=True).start(out).awaitTermination(60)
+print("rows", session.read.parquet(out).count(), flush=True)
+"""
+
+
+def test_one_request_plans_a_batch(spool: Path, tmp_path: Path) -> None:
+    requests = tmp_path / "requests"
+    between = tmp_path / "python3"
+    between.write_text(f'#!/bin/sh\ntee {requests} | {sys.executable} "$@"\n', encoding="utf-8")
+    between.chmod(0o700)
+    arguments = [str(spool), str(tmp_path / "checkpoint"), str(tmp_path / "out"), str(between)]
+    done = subprocess.run(
+        [sys.executable, "-c", ONE_REQUEST, *arguments],
+        env=os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": HOST},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert done.stdout == f"rows {len(EVENTS)}\n"
+    calls = [json.loads(line)["call"] for line in requests.read_text(encoding="utf-8").splitlines()]
+    batches = -(-len(EVENTS) // 1_000)
+    # The last one finds no events.
+    assert calls.count("latest") == batches + 1
+    assert set(calls) == {"schema", "open", "pin", "initial", "latest", "close"}
 
 
 @pytest.mark.parametrize(("first", "second"), [("ackline", OF_PYTHON), (OF_PYTHON, "ackline")])

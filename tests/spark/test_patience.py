@@ -42,6 +42,7 @@ def test_a_batch_waits_for_the_fewest_events(receive: Receive, tmp_path: Path) -
     first = reader.latestOffset(reader.initialOffset(), limit)
     assert first["spools"]
     receiver.send(numbered(5, 9))
+    assert reader.latestOffset(first, limit) == first
     begun = time.monotonic()
     assert reader.latestOffset(first, limit) == first
     assert time.monotonic() - begun > 0.05, "it does not spin"

@@ -85,11 +85,14 @@ def test_offsets_and_pieces_are_the_same_to_the_byte(receive: Receive, tmp_path:
         opening(options, schema),
         {"call": "initial", "query": "q"},
         {"call": "latest", "query": "q", "start": begin, "all": True},
-        {"call": "partitions", "query": "q", "start": begin, "end": end},
+        {"call": "partitions", "query": "q", "start": begin, "end": end, "is_ahead": False},
     )
-    assert found[1:] == [json.dumps(begin), json.dumps(end), json.dumps(pieces)]
+    assert found[1] == json.dumps(begin)
+    assert found[2].startswith(f'{{"end": {json.dumps(end)}, "report": ')
+    assert found[2].endswith(f', "tasks": {json.dumps(pieces)}}}')
+    assert found[3] == json.dumps(pieces)
     # The next batch begins where the one of the other ended.
-    assert reader.latestOffset(json.loads(found[2]), ReadAllAvailable()) == end
+    assert reader.latestOffset(json.loads(found[2])["end"], ReadAllAvailable()) == end
 
 
 @pytest.mark.parametrize(

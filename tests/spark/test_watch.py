@@ -15,7 +15,7 @@ import pytest
 from harness import HOST, Receiver, numbered, until
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from queries import Query, mark
+from queries import OF_PYTHON, Query, mark, register_python, watched
 from test_reader import positions, stream
 
 import ackline.spark
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(240)
 
 
-def test_a_query_of_one_batch_moves_the_mark_to_its_end(
+def test_a_query_of_one_batch_has_moved_the_mark_when_it_has_ended(
     spark: SparkSession, receive: Receive, tmp_path: Path
 ) -> None:
     receiver = receive(tmp_path / "spool")
@@ -46,8 +46,33 @@ def test_a_query_of_one_batch_moves_the_mark_to_its_end(
     for end in (50, 70):
         receiver.send(numbered(end - 20, 20) if end == 70 else numbered(0, 50))
         assert query.start(once=True).awaitTermination(100)
-        until(lambda: mark(receiver.spool, "lake") == end, "the mark is at the end")  # noqa: B023
+        assert mark(receiver.spool, "lake") == end
     assert query.positions() == [*range(70)]
+
+
+def test_a_query_that_is_stopped_has_moved_the_mark_to_its_last_batch(
+    spark: SparkSession, receive: Receive, tmp_path: Path
+) -> None:
+    receiver = receive(tmp_path / "spool")
+    receiver.send(numbered(0, 50))
+    run = Query(spark, tmp_path, spool=str(receiver.spool), consumer="lake")
+    query = run.start(processingTime="100 milliseconds")
+    query.processAllAvailable()
+    query.stop()
+    assert mark(receiver.spool, "lake") == 50
+
+
+def test_without_the_jar_a_listener_moves_the_mark(
+    spark: SparkSession, receive: Receive, tmp_path: Path
+) -> None:
+    register_python(spark)
+    receiver = receive(tmp_path / "spool")
+    query = Query(spark, tmp_path, OF_PYTHON, spool=str(receiver.spool), consumer="lake")
+    receiver.send(numbered(0, 50))
+    with watched(spark):
+        assert query.start(once=True).awaitTermination(100)
+        until(lambda: mark(receiver.spool, "lake") == 50, "the mark is at the end")
+    assert query.positions() == [*range(50)]
 
 
 def test_the_mark_of_a_query_that_fails_stays_behind_its_last_whole_batch(
@@ -125,8 +150,10 @@ def test_the_lag_is_in_the_progress_in_the_log_and_at_hand(
     receiver = receive(tmp_path / "spool")
     receiver.send(numbered(0, 50))
     time.sleep(0.3)
-    query = slow(spark, receiver.spool, tmp_path, "lagging", 0)
-    query.processAllAvailable()
+    with watched(spark):
+        query = slow(spark, receiver.spool, tmp_path, "lagging", 0)
+        query.processAllAvailable()
+        until(lambda: "code=spark.lag" in caplog.text, "the lag is logged")
     reports: list[Any] = [source for one in query.recentProgress for source in one["sources"]]
     behind = [
         spool["rows_behind"]
@@ -138,7 +165,6 @@ def test_the_lag_is_in_the_progress_in_the_log_and_at_hand(
     (now,) = ackline.spark.lag(query)
     assert (now.spool, now.path) == (Spool(receiver.spool).uuid, str(receiver.spool))
     assert (now.rows_behind, now.seconds_behind) == (0, 0)
-    until(lambda: "code=spark.lag" in caplog.text, "the lag is logged")
     assert "query lagging is 40 events and " in caplog.text
     query.stop()
     # Behind a query that has ended the lag is the one of this moment.

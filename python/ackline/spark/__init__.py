@@ -43,11 +43,11 @@ _MINIMUM = (4, 2)
 def register(spark: SparkSession, *, writes_only: bool = False, jar: bool = True) -> None:
     """Make `format("ackline")` known to a session, for reading and for writing.
 
-    Spark finds it without this call, too. The call tells it how many tasks the session runs at
-    once, checks the master, and listens to the session's queries (not those of Spark Connect): it
-    logs how far they are behind, and moves a consumer's marks when a query has ended. It puts the
-    jar of this package on the session's class path, with which Spark reads without Python workers
-    (not that of Spark Connect: its server has a class path of its own).
+    Spark finds it without this call, too. The call checks the master, and puts the jar of this
+    package on the session's class path, with which Spark reads without Python workers (not that of
+    Spark Connect: its server has a class path of its own). Without the jar it tells the source how
+    many tasks the session runs at once, and listens to the session's queries (not those of Spark
+    Connect): it logs how far they are behind, and moves a consumer's marks when a query has ended.
 
     Args:
         spark: A session of Spark 4.2 or newer whose master is on this machine.
@@ -67,15 +67,17 @@ def register(spark: SparkSession, *, writes_only: bool = False, jar: bool = True
     if not writes_only:
         check_master(master_of(spark))
     is_remote = is_of_connect(spark)
-    if writes_only or is_remote or not jar or not _has_jar(spark):
+    with_jar = jar and not writes_only and not is_remote and _has_jar(spark)
+    if not with_jar:
         from ackline.spark.source import AcklineSource
 
         class Registered(AcklineSource):
             cores = cores_of(spark)
 
         spark.dataSource.register(Registered)
-    # A program of Spark Connect with a listener would not end before it stops its session.
-    if not writes_only and not is_remote:
+    # A program of Spark Connect with a listener would not end before it stops its session. The jar
+    # needs none: a query of Java ends there.
+    if not writes_only and not is_remote and not with_jar:
         from ackline.spark.watch import watch
 
         watch(spark)

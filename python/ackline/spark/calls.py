@@ -136,13 +136,20 @@ def _reply(
     return {"reading": reading, "limit": None if limit is None else dict([limit])}
 
 
-def _latest(plan: StreamPlan, request: Request) -> Any:  # noqa: ANN401 - an offset
-    return plan.latest(argument(request, "start", dict), is_all=argument(request, "all", bool))
+def _latest(plan: StreamPlan, request: Request) -> dict[str, Any]:
+    start = argument(request, "start", dict)
+    end = plan.latest(start, is_all=argument(request, "all", bool))
+    tasks = plan.partitions_ahead(start, end)
+    return {
+        "end": end,
+        "report": plan.report(),
+        "tasks": None if tasks is None else _pieces(tasks),
+    }
 
 
 def _partitions(plan: StreamPlan, request: Request) -> list[list[dict[str, Any]]]:
     start, end = argument(request, "start", dict), argument(request, "end", dict)
-    return _pieces(plan.partitions(start, end))
+    return _pieces(plan.partitions(start, end, is_ahead=argument(request, "is_ahead", bool)))
 
 
 def _pieces(tasks: Iterable[Task]) -> list[list[dict[str, Any]]]:
@@ -160,8 +167,6 @@ _CALLS: Final[Mapping[str, Callable[[StreamPlan, Request], Any]]] = {
     "initial": lambda plan, _: plan.initial(),
     "latest": _latest,
     "pin": lambda plan, _: plan.pin(),
-    "report": lambda plan, _: plan.report(),
     "partitions": _partitions,
-    "commit": lambda plan, request: plan.commit(argument(request, "end", dict)),
 }
-"""The calls of a stream."""
+"""The calls of a stream. `latest` has all that a batch needs, so one request plans it."""

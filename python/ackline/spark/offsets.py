@@ -341,12 +341,16 @@ class Tracker:
             return
         self.hold(spools)
         # Another process may have held the consumer, and moved its marks, until now.
+        self.finish(spools, {u: ended[u] for u, view in spools if is_unmoved(u, view)})
+
+    def finish(self, spools: Spools, ended: Mapping[str, Span]) -> None:
+        """Move the marks that are held forward to the end of a batch, where the spools hold it."""
         for uuid, view in spools:
-            if not is_unmoved(uuid, view):
+            span, mark = ended.get(uuid), self._leases.committed(uuid)
+            if span is None or mark is None or uuid in self._rewound:
                 continue
-            span, mark = ended[uuid], self._leases.committed(uuid)
             is_same = spools.restored(uuid, span, span.start) is None
-            if is_same and mark is not None and mark < span.end <= view.durable():
+            if is_same and mark < span.end <= view.durable():
                 self._leases.commit(uuid, span.end)
 
     def _mark(self, spools: Spools, committed: Mapping[str, Span]) -> None:

@@ -103,7 +103,7 @@ class Query:
         if request["call"] == "open":
             return self._open(request)
         if request["call"] == "close":
-            return self._close()
+            return self._close(request.get("end"))
         return None if self.plan is None else answered(self.plan, request)
 
     def _open(self, request: Request) -> dict[str, Any]:
@@ -115,11 +115,11 @@ class Query:
         self._planner.name_lines()
         return reply
 
-    def _close(self) -> None:
+    def _close(self, end: dict[str, Any] | None = None) -> None:
         plan, self.plan = self.plan, None
         try:
             if isinstance(plan, StreamPlan):
-                plan.stop()
+                plan.stop(end)
         finally:
             # A query of the same name may be opened as soon as the reply is there.
             self._planner.forget(self)

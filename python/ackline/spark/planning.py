@@ -7,10 +7,9 @@ to processes that never plan, and hold only options until their first call.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ackline.exceptions import SpoolError, UsageError
 from ackline.spark.behind import mark_time, measured
@@ -27,6 +26,7 @@ from ackline.spark.offsets import (
     spans_of,
     wait_for_more,
 )
+from ackline.spark.pauses import Pauses
 from ackline.spark.places import At
 from ackline.spark.spools import OpenSpools, Span, Spools, gone_by_name, open_spools
 from ackline.spark.tasks import planned
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from ackline.spark.options import BatchOptions, StreamOptions
     from ackline.spark.pieces import Task
     from ackline.spark.spools import SpoolView
-
-IDLE_WAIT_SECONDS: Final = 0.1
-"""Seconds that `latest` waits for events: fewer idle rounds, and no batch is delayed."""
 
 _T = TypeVar("_T")
 _log = logging.getLogger("ackline.spark")
@@ -65,10 +62,10 @@ class StreamPlan:
         )
         self._embedded: Embedded | None = None
         self._opened = OpenSpools()
+        self._pauses = Pauses()
         self._begun = False
         # The end of the batch that was planned last.
         self._end: Offset | None = None
-        self._uncommitted: str | None = None
 
     @property
     def name(self) -> str:
@@ -112,12 +109,14 @@ class StreamPlan:
             return self._tracker.latest(spools, start, most, patience)
 
         end = self._planning(latest)
-        if end == start and not self._tracker.pinned:
+        pause = 0.0 if end != start or self._tracker.pinned else self._pauses.next()
+        if pause > 0:
             if self._tracker.patient_for > 0:
-                time.sleep(min(self._tracker.patient_for, IDLE_WAIT_SECONDS))
+                time.sleep(min(self._tracker.patient_for, pause))
             else:
-                self._planning(lambda spools: wait_for_more(spools, start, IDLE_WAIT_SECONDS))
+                self._planning(lambda spools: wait_for_more(spools, start, pause))
             end = self._planning(latest)
+        self._pauses.told(is_new=end != start)
         self._end = end
         return end
 
@@ -132,9 +131,23 @@ class StreamPlan:
         report |= {"consumer": options.consumer} if options.consumer is not None else {}
         return report | ({"group": True} if options.group else {})
 
-    def partitions(self, start: Offset, end: Offset) -> list[Task]:
-        """Cut a batch into tasks; its end offset names the batch."""
-        self._check_commits(start, end)
+    def partitions(self, start: Offset, end: Offset, *, is_ahead: bool = False) -> list[Task]:
+        """Cut a batch into tasks; its end offset names the batch.
+
+        Args:
+            start: The end of the batch before.
+            end: The end of the batch.
+            is_ahead: Whether Spark plans this batch before it has committed the one before.
+
+        Raises:
+            UsageError: It does: with `asyncProgressTrackingEnabled`.
+        """
+        if is_ahead:
+            message = (
+                "the ackline source does not work with asyncProgressTrackingEnabled: "
+                "marks would run ahead of Spark's commit log"
+            )
+            raise UsageError(message)
 
         def cut(spools: Spools) -> list[Task]:
             spans = ranges_between(spools, start, end, self._tracker.losses)
@@ -143,21 +156,34 @@ class StreamPlan:
 
         return self._planning(cut)
 
-    def commit(self, end: Offset) -> None:
-        """Note that Spark keeps its commits in step; marks move in `latest`, which is sooner.
+    def partitions_ahead(self, start: Offset, end: Offset) -> list[Task] | None:
+        """Cut a batch that Spark has not logged yet; None if it is not to be cut so early.
 
-        Spark calls this only when the next batch was planned, and never for the last one.
+        Cutting a batch that passes over losses notes them, which is done once Spark has logged it.
         """
-        if self._uncommitted == _text(end):
-            self._uncommitted = None
+        if start == end or not self._options.fail_on_loss:
+            return None
+        return self.partitions(start, end)
 
-    def stop(self) -> None:
-        """End the embedded receiver, if there is one, and release the consumer."""
+    def stop(self, end: Offset | None = None) -> None:
+        """End the embedded receiver, if there is one, and release the consumer.
+
+        Args:
+            end: The end of the last batch that Spark has committed: the marks move there. None if
+                it is not known; then the next run of the query moves them.
+        """
+        ended = None if end is None or not self._begun else spans_of(end)
         try:
-            if self._embedded is not None:
-                self._embedded.stop()
+            if ended is not None:
+                self._planning(lambda spools: self._tracker.finish(spools, ended))
+        except (SpoolError, OSError) as error:
+            _log.info("marks were not moved: %s code=spark.mark_unmoved", error)
         finally:
-            self._tracker.release()
+            try:
+                if self._embedded is not None:
+                    self._embedded.stop()
+            finally:
+                self._tracker.release()
 
     def _planning(self, work: Callable[[Spools], _T]) -> _T:
         """Run `work` in the one process that plans: it listens, and it holds the consumer."""
@@ -179,16 +205,6 @@ class StreamPlan:
         except SpoolError:
             self._opened.forget()
             raise
-
-    def _check_commits(self, start: Offset, end: Offset) -> None:
-        # Async progress tracking plans the next batch before it has committed the last one.
-        if self._uncommitted is not None and self._uncommitted == _text(start) and start != end:
-            message = (
-                "the ackline source does not work with asyncProgressTrackingEnabled: "
-                "marks would run ahead of Spark's commit log"
-            )
-            raise UsageError(message)
-        self._uncommitted = _text(end)
 
     def _begin_once(self) -> None:
         """Set up log lines for the process that plans, and warn of a query that marks nothing."""
@@ -281,7 +297,3 @@ def _batch_span(options: BatchOptions, uuid: str, path: str, view: SpoolView) ->
         )
         raise SpoolError(message, code="spool.range")
     return Span(start, end)
-
-
-def _text(offset: Offset) -> str:
-    return json.dumps(offset, sort_keys=True)

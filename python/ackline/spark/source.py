@@ -133,6 +133,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._columns = columns
         self._plan = StreamPlan(options, columns, cores)
+        # The end of the batch that was planned last, until Spark commits it.
+        self._uncommitted: Offset | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """Return the constant that names the start of the query."""
@@ -157,15 +159,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Cut a batch into tasks; its end offset names the batch."""
-        return [SpoolPartition(task.pieces) for task in self._plan.partitions(start, end)]
+        is_ahead = start == self._uncommitted and start != end
+        self._uncommitted = end
+        tasks = self._plan.partitions(start, end, is_ahead=is_ahead)
+        return [SpoolPartition(task.pieces) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one task's events."""
         return _events(partition, self._columns, self._options)
 
     def commit(self, end: Offset) -> None:
-        """Note that Spark keeps its commits in step; `latestOffset` moves the marks."""
-        self._plan.commit(end)
+        """Note that Spark keeps its commits in step; marks move in `latestOffset`, which is sooner.
+
+        Spark calls this only when the next batch was planned, and never for the last one.
+        """
+        if self._uncommitted == end:
+            self._uncommitted = None
 
     def stop(self) -> None:
         """End the embedded receiver, if there is one, and release the consumer."""

@@ -89,6 +89,14 @@ class Planner:
     def open(self, query: str, spool: Path, kind: str = "stream", **options: str) -> Any:
         return self.call("open", **of(query, spool, kind, **options))
 
+    def latest(self, start: Any = COMMITTED) -> Any:
+        """The end of a batch of the query `q`."""
+        return self.call("latest", query="q", start=start, all=True)["end"]
+
+    def tasks(self, start: Any, end: Any) -> Any:
+        """The tasks of a batch of the query `q`."""
+        return self.call("partitions", query="q", start=start, end=end, is_ahead=False)
+
     def end(self) -> int:
         assert self.process.stdin is not None
         self.process.stdin.close()
@@ -158,31 +166,56 @@ def test_a_stream_is_planned_from_its_start_to_its_close(planner: Planner, spool
     }
     begin = planner.call("initial", query="q")
     assert begin == COMMITTED
-    end = planner.call("latest", query="q", start=begin, all=False)
+    batch = planner.call("latest", query="q", start=begin, all=False)
+    end, tasks = batch["end"], batch["tasks"]
     uuid = Spool(spool).uuid
     assert {name: end["spools"][uuid][name] for name in ("from", "to")} == {"from": 0, "to": 20}
-    tasks = planner.call("partitions", query="q", start=begin, end=end)
+    assert planner.tasks(begin, end) == tasks
     pieces = [piece for task in tasks for piece in task]
     assert sum(piece["end"] - piece["start"] for piece in pieces) == 20
     assert {piece["uuid"] for piece in pieces} == {uuid}
     names = ["path", "uuid", "byte_start", "byte_end", "start", "end"]
     assert all(list(piece) == names for piece in pieces)
-    assert planner.call("commit", query="q", end=end) is None
+    assert batch["report"]["spools"][uuid]["rows_behind"] == 10
     last = planner.call("latest", query="q", start=end, all=True)
-    assert last["spools"][uuid]["to"] == 30
-    report = planner.call("report", query="q")
-    assert report["consumer"] == "lake"
-    assert report["spools"][uuid]["rows_behind"] == 0
-    assert planner.call("partitions", query="q", start=last, end=last) == []
-    assert planner.call("close", query="q") is None
-    assert [(one.name, one.committed) for one in Spool(spool).consumers()] == [("lake", 20)]
+    assert last["end"]["spools"][uuid]["to"] == 30
+    assert last["report"]["consumer"] == "lake"
+    assert last["report"]["spools"][uuid]["rows_behind"] == 0
+    none = planner.call("latest", query="q", start=last["end"], all=True)
+    assert (none["end"], none["tasks"]) == (last["end"], None)
+    assert planner.tasks(last["end"], last["end"]) == []
+    assert planner.call("close", query="q", end=None) is None
+    assert [(one.name, one.committed) for one in Spool(spool).consumers()] == [("lake", 30)]
+
+
+def test_a_query_that_ends_leaves_its_mark_at_the_batch_that_was_committed_last(
+    planner: Planner, spool: Path
+) -> None:
+    def ended(end: Any) -> int:
+        planner.open("q", spool, consumer="lake", maxRowsPerBatch="20")
+        planner.latest()
+        planner.call("close", query="q", end=end)
+        (consumer,) = Spool(spool).consumers()
+        return consumer.committed
+
+    planner.open("q", spool, consumer="lake", maxRowsPerBatch="20")
+    end = planner.call("latest", query="q", start=COMMITTED, all=False)["end"]
+    planner.call("close", query="q", end=COMMITTED)
+    assert [one.committed for one in Spool(spool).consumers()] == [0], "no batch was committed"
+    assert ended(end) == 20
+    assert ended({"spools": {Spool(spool).uuid: {"from": 0, "to": 10}}, "v": 1}) == 20, "never back"
+    other = {"epoch": "0123456789abcdef", "from": 20, "to": 30}
+    assert ended({"spools": {Spool(spool).uuid: other}, "v": 1}) == 20, "another spool's batch"
+    assert ended({"spools": {Spool(spool).uuid: {"from": 20, "to": 99}}, "v": 1}) == 20
+    planner.open("q", spool, consumer="lake")
+    planner.call("close", query="q", end=end)
 
 
 def test_the_reply_holds_an_offset_as_pyspark_writes_it(planner: Planner, spool: Path) -> None:
     planner.open("q", spool, consumer="lake")
     number = planner.ask("latest", query="q", start=COMMITTED, all=True)
     line = planner.line()
-    offset = line.removeprefix(f'{{"id": {number}, "ok": ').removesuffix("}\n")
+    offset = line.removeprefix(f'{{"id": {number}, "ok": {{"end": ').partition(', "report"')[0]
     assert json.dumps(json.loads(offset)) == offset
     assert re.fullmatch(
         r'\{"spools": \{"[0-9a-f-]{36}": \{"epoch": "[0-9a-f]{16}", "from": 0, "to": 30\}\}, '
@@ -195,9 +228,28 @@ def test_available_now_ends_at_the_pinned_position(planner: Planner, spool: Path
     planner.open("q", spool)
     assert planner.call("pin", query="q") is None
     fill(spool, 5)
-    end = planner.call("latest", query="q", start=COMMITTED, all=True)
+    end = planner.latest()
     assert end["spools"][Spool(spool).uuid]["to"] == 30
-    assert planner.call("latest", query="q", start=end, all=True) == end
+    assert planner.latest(end) == end
+
+
+def test_a_batch_that_passes_over_losses_is_cut_once_spark_has_logged_it(
+    planner: Planner, spool: Path
+) -> None:
+    planner.open("q", spool, failOnDataLoss="false")
+    batch = planner.call("latest", query="q", start=COMMITTED, all=True)
+    assert batch["tasks"] is None
+    assert planner.tasks(COMMITTED, batch["end"])
+
+
+def test_a_batch_planned_before_the_last_was_committed_is_refused(
+    planner: Planner, spool: Path
+) -> None:
+    planner.open("q", spool)
+    batch = {"query": "q", "start": COMMITTED, "end": planner.latest()}
+    error = planner.refused("partitions", **batch, is_ahead=True)
+    assert error["kind"] == "UsageError"
+    assert "asyncProgressTrackingEnabled" in error["text"]
 
 
 def test_a_batch_query_has_its_partitions(planner: Planner, spool: Path) -> None:
@@ -332,10 +384,9 @@ def test_a_query_that_waits_delays_no_other(planner: Planner, spool: Path) -> No
     # It waits 10 s for the consumer, and its later requests wait behind it.
     planner.open("waiter", spool, consumer="lake")
     waiting = planner.ask("initial", query="waiter")
-    behind = planner.ask("report", query="waiter")
+    behind = planner.ask("initial", query="waiter")
     planner.open("free", spool)
-    end = planner.call("latest", query="free", start=COMMITTED, all=True)
-    assert planner.call("partitions", query="free", start=COMMITTED, end=end)
+    assert planner.call("latest", query="free", start=COMMITTED, all=True)["tasks"]
     assert schema_of(planner, spool=str(spool))["json"]
     assert waiting not in planner._replies
     planner.call("close", query="holder")
@@ -473,9 +524,7 @@ def test_the_planner_imports_nothing_heavy() -> None:
 @pytest.mark.alone
 def test_a_planner_with_an_open_stream_takes_at_most_40_mb(planner: Planner, spool: Path) -> None:
     planner.open("q", spool, consumer="lake")
-    end = planner.call("latest", query="q", start=COMMITTED, all=False)
-    planner.call("partitions", query="q", start=COMMITTED, end=end)
-    planner.call("latest", query="q", start=end, all=False)
+    planner.latest(planner.latest())
     rollup = Path(f"/proc/{planner.process.pid}/smaps_rollup").read_text()
     found = re.search(r"^Pss:\s+(\d+) kB$", rollup, re.MULTILINE)
     assert found is not None

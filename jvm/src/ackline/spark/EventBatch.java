@@ -36,9 +36,9 @@ final class EventBatch implements Batch {
         /** Plans a query that the planner has just opened, and closes it. */
         static Planned of(Query query) {
             try {
-                return new Planned(query.reading(), query.partitions(query.request("partitions")));
+                return new Planned(query.reading(), Query.partitions(query.ask(query.request("partitions"))));
             } finally {
-                query.close();
+                query.close(null);
             }
         }
     }

@@ -61,9 +61,8 @@ final class Query {
         return planner.ask(request);
     }
 
-    /** Returns the tasks of a batch. */
-    InputPartition[] partitions(ObjectNode request) {
-        JsonNode tasks = planner.ask(request);
+    /** Returns the tasks of a reply. */
+    static InputPartition[] partitions(JsonNode tasks) {
         InputPartition[] made = new InputPartition[tasks.size()];
         for (int task = 0; task < made.length; task++) {
             made[task] = new TaskPartition(tasks.get(task).toString());
@@ -71,9 +70,15 @@ final class Query {
         return made;
     }
 
-    /** Ends the query: its consumer is free for others. */
-    void close() {
-        planner.ask(request("close"));
+    /**
+     * Ends the query: its consumer is free for others.
+     *
+     * @param end the end of the last batch that Spark has committed, to which marks move; null for none
+     */
+    void close(JsonNode end) {
+        ObjectNode request = request("close");
+        request.set("end", end);
+        planner.ask(request);
     }
 
     private static ObjectNode described(StructType schema) {
