@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SHORTEST_SECONDS: Final = 0.1
-LONGEST_SECONDS: Final = 0.4
+LONGEST_SECONDS: Final = 0.8
 AT_ONCE_SECONDS: Final = 0.05
 """Spark asks again within this time if it has nothing else to do."""
 
 
 class Pauses:
-    """Counts the calls in a row that found no events: each waits longer, up to 0.4 s.
+    """Counts the calls in a row that found no events: each waits longer, up to 0.8 s.
 
     Events end a wait, so a query gets them no later; it only asks less often while there are none.
     Where Spark comes later by itself, there is no wait: with a trigger interval, or while other

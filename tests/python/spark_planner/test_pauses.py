@@ -25,7 +25,7 @@ def test_waits_grow_while_spark_asks_at_once_and_finds_nothing() -> None:
     clock = Clock()
     pauses = Pauses(clock)
     waits = [called(pauses, clock, 0.9 * AT_ONCE_SECONDS) for _ in range(6)]
-    assert waits == [0.0, 0.1, 0.2, 0.4, LONGEST_SECONDS, LONGEST_SECONDS]
+    assert waits == [0.0, 0.1, 0.2, 0.4, 0.8, LONGEST_SECONDS]
     called(pauses, clock, 0.01, is_new=True)
     assert called(pauses, clock, 0.01) == 0.1
 
