@@ -536,7 +536,6 @@ def measure(wanted: set[str], options: argparse.Namespace, directory: Path) -> N
         return
     load, peer = build(directory)
     measure_links(wanted, options, directory, (load, peer))
-    rounds = str(options.rounds)
     if "commit" in wanted:
         report("Group commit", group_commits(load, options.seconds / 2))
     if "memory" in wanted:
@@ -544,20 +543,33 @@ def measure(wanted: set[str], options: argparse.Namespace, directory: Path) -> N
         lines = [f"* {key}: {value / 2**20:.1f} MiB" for key, value in found.items()]
         each = (found["idle_connections"] - found["empty"]) / IDLE_CONNECTIONS / 1024
         report("Resident memory", [*lines, f"* per idle connection: {each:.1f} KiB"])
-    if wanted & {"read", "spark"}:
-        say(f"landing {options.rows:,} rows to read back")
-        spool = fill(directory, load, options.rows)
-        if "read" in wanted:
-            results = read_back(spool, options.rounds)
-            lines = [f"* {key}: {spread(values, 0)}" for key, values in results.items()]
-            report("Reading the spool into Arrow", lines)
-        if "spark" in wanted:
-            command = [sys.executable, str(HERE / "spark_rows.py"), str(spool), str(directory)]
-            subprocess.run([*command, rounds], check=True)
+    if wanted & {"read", "spark", "profile"}:
+        measure_spool(wanted, options, directory, load)
     if "latency" in wanted:
         place = str(directory / "latency")
-        command = [sys.executable, str(HERE / "spark_latency.py"), place, rounds]
+        command = [sys.executable, str(HERE / "spark_latency.py"), place, str(options.rounds)]
         subprocess.run([*command, str(options.seconds)], check=True)
+
+
+def measure_spool(
+    wanted: set[str], options: argparse.Namespace, directory: Path, load: Path
+) -> None:
+    """Fill a spool, and measure what reads it."""
+    say(f"landing {options.rows:,} rows to read back")
+    spool = fill(directory, load, options.rows)
+    if "read" in wanted:
+        results = read_back(spool, options.rounds)
+        lines = [f"* {key}: {spread(values, 0)}" for key, values in results.items()]
+        report("Reading the spool into Arrow", lines)
+    places = [str(spool), str(directory)]
+    if "spark" in wanted:
+        command = [sys.executable, str(HERE / "spark_rows.py"), *places, str(options.rounds)]
+        subprocess.run(command, check=True)
+    if "profile" in wanted:
+        flames = str(ROOT / "target" / "flames")
+        command = [sys.executable, str(HERE / "spark_profile.py"), *places, flames]
+        subprocess.run(command, check=True)
+        sys.stdout.write(f"Flame graphs: {flames}\n")
 
 
 PARTS = [
@@ -580,6 +592,7 @@ PARTS = [
     "memory",
     "read",
     "spark",
+    "profile",
     "latency",
 ]
 

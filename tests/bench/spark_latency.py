@@ -3,8 +3,8 @@
 Usage: spark_latency.py DIRECTORY ROUNDS SECONDS. Both sides with the tuned settings on two cores,
 trigger 0, into a `foreachBatch` that collects. Each event carries the time at which it was made;
 sender and sink are one process and share its clock. Ours goes through a receiver, a spool with
-fsync and an ack; Spark's socket source keeps and acknowledges nothing. The cost of both while
-nothing arrives stands below.
+fsync and an ack; Spark's socket source keeps and acknowledges nothing. Beside it stands what the
+query costs while nothing arrives: with it less without it.
 """
 
 import json
@@ -98,12 +98,20 @@ def run(
             time.sleep(0.05)
         assert len(waits) >= count, f"{count - len(waits)} events did not arrive"
         measured = waits[warm:]
-        before = cpu_seconds()
-        time.sleep(IDLE_SECONDS)
-        idle = {"idle": 100 * (cpu_seconds() - before) / IDLE_SECONDS}
+        with_query = idle_percent()
     finally:
         query.stop()
-    return measured, idle
+    # What the session and the receiver cost without a query is not the query's.
+    return measured, {"idle": with_query - idle_percent()}
+
+
+def idle_percent() -> float:
+    """Return the share of a core that this process and its children take while nothing arrives."""
+    # What the last batch began is over.
+    time.sleep(2)
+    before = cpu_seconds()
+    time.sleep(IDLE_SECONDS)
+    return 100 * (cpu_seconds() - before) / IDLE_SECONDS
 
 
 def ours(spark: SparkSession, directory: Path, seconds: float) -> tuple[list[float], Any]:
@@ -126,7 +134,7 @@ def main() -> None:
     """Measure both sides in turn; the first round does not count."""
     directory, rounds, seconds = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
     spark = session()
-    found: dict[str, tuple[list[float], list[float], list[float]]] = {}
+    found: dict[str, tuple[list[float], ...]] = {}
     for number in range(rounds + 1):
         for name, side in (("ackline", ours), ("socket source", plain)):
             place = directory / f"{number}-{name.split()[0]}"
@@ -134,17 +142,20 @@ def main() -> None:
             waits, idle = side(spark, place, seconds)
             if number == 0:
                 continue
-            cuts = statistics.quantiles(waits, n=20)
-            kept = found.setdefault(name, ([], [], []))
-            for values, value in zip(kept, (cuts[9], cuts[18], idle["idle"]), strict=True):
+            cuts = statistics.quantiles(waits, n=100)
+            kept = found.setdefault(name, ([], [], [], []))
+            figures = (cuts[49], cuts[94], cuts[98], idle["idle"])
+            for values, value in zip(kept, figures, strict=True):
                 values.append(value)
     sys.stdout.write("\n### Spark: one event from sender to sink, median of the rounds\n\n")
-    sys.stdout.write("| source | p50 ms | p95 ms | idle, % of a core |\n|---|---|---|---|\n")
+    heads = "source | p50 ms | p95 ms | p99 ms | idle, % of a core"
+    sys.stdout.write(f"| {heads} |\n|---|---|---|---|---|\n")
     middle = {name: [statistics.median(each) for each in kept] for name, kept in found.items()}
-    for name, (half, most, idle_cost) in middle.items():
-        sys.stdout.write(f"| {name} | {half:.0f} | {most:.0f} | {idle_cost:.1f} |\n")
-    one, other = middle.values()
-    sys.stdout.write(f"| ratio | {one[0] / other[0]:.2f} | {one[1] / other[1]:.2f} | |\n")
+    for name, (*waits, idle_cost) in middle.items():
+        cells = [name, *(f"{each:.0f}" for each in waits), f"{idle_cost:.1f}"]
+        sys.stdout.write(f"| {' | '.join(cells)} |\n")
+    ratios = [f"{one / other:.2f}" for one, other in zip(*middle.values(), strict=True)][:-1]
+    sys.stdout.write(f"| ratio | {' | '.join(ratios)} | |\n")
     sys.stdout.flush()
     spark.stop()
 

@@ -188,8 +188,9 @@ import sys
 from pyspark.sql import SparkSession
 import ackline.spark
 
-spool, checkpoint, out, master = sys.argv[1:]
+spool, checkpoint, out, master, cores = sys.argv[1:]
 builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
+builder = builder.config("spark.task.cpus", cores)
 session = builder.config("spark.driver.memory", "600m").getOrCreate()
 ackline.spark.register(session)
 stream = session.readStream.format("ackline").option("consumer", f"lean{len(master)}").load(spool)
@@ -201,10 +202,13 @@ sys.stdin.readline()
 """
 
 
-@pytest.mark.parametrize("master", ["local[2]", "local-cluster[2,1,1024]"])
-def test_a_query_has_no_python_worker(spool: Path, tmp_path: Path, master: str) -> None:
+@pytest.mark.parametrize(
+    ("master", "cores"), [("local[2]", 2), ("local-cluster[2,1,1024]", 1)], ids=["local", "cluster"]
+)
+def test_a_query_has_no_python_worker(spool: Path, tmp_path: Path, master: str, cores: int) -> None:
     """In a session of its own: other tests start workers in the session that they share."""
-    arguments = [str(spool), str(tmp_path / "checkpoint"), str(tmp_path / "out"), master]
+    paths = [str(spool), str(tmp_path / "checkpoint"), str(tmp_path / "out")]
+    arguments = [*paths, master, str(cores)]
     program = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, *arguments],
         env=os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": HOST},

@@ -123,6 +123,13 @@ impl Task {
         })
     }
 
+    /// Makes events of blocks on so many threads, in the same order; 0 is 1.
+    #[must_use]
+    pub fn on_threads(mut self, threads: usize) -> Self {
+        self.options.threads = threads.max(1);
+        self
+    }
+
     /// The cost so far.
     pub fn spent(&self) -> Spent {
         let Some((_, events)) = &self.current else {

@@ -14,14 +14,15 @@ mod thrown;
 use ackline_columns::{Piece, Reading, Task};
 use jni::EnvUnowned;
 use jni::objects::{JByteArray, JClass, JLongArray, JObjectArray, JString};
-use jni::sys::jlong;
+use jni::sys::{jint, jlong};
 
 use thrown::{Throw, Thrown};
 
-/// `static native long open(String reading, String[] wanted, String pieces)`: opens a task and returns its handle.
+/// `static native long open(String reading, String[] wanted, String pieces, int threads)`: opens a task and returns
+/// its handle.
 ///
-/// `reading` is a [`Reading`] as JSON, `wanted` are the columns of its batches, and `pieces` is a JSON array of
-/// [`Piece`].
+/// `reading` is a [`Reading`] as JSON, `wanted` are the columns of its batches, `pieces` is a JSON array of [`Piece`],
+/// and `threads` are the cores that the task has.
 #[unsafe(no_mangle)]
 pub extern "system" fn Java_ackline_spark_Native_open<'local>(
     mut env: EnvUnowned<'local>,
@@ -29,6 +30,7 @@ pub extern "system" fn Java_ackline_spark_Native_open<'local>(
     reading: JString<'local>,
     wanted: JObjectArray<'local, JString<'local>>,
     pieces: JString<'local>,
+    threads: jint,
 ) -> jlong {
     let outcome = env.with_env(|env| -> Result<jlong, Thrown> {
         lines::collect();
@@ -43,7 +45,8 @@ pub extern "system" fn Java_ackline_spark_Native_open<'local>(
             names.push(name.try_to_string(env)?);
         }
         let task = Task::open(ackline::layouts(), &reading, &names, pieces)?;
-        Ok(handles::keep(task))
+        let threads = usize::try_from(threads).unwrap_or_default();
+        Ok(handles::keep(task.on_threads(threads)))
     });
     outcome.resolve::<Throw>()
 }

@@ -272,6 +272,7 @@ impl Reader {
             return;
         }
         let layouts = &self.layouts;
+        let begun = Instant::now();
         let expanded = std::thread::scope(|scope| {
             let started: Vec<_> = chunks
                 .into_iter()
@@ -284,6 +285,7 @@ impl Reader {
             };
             started.into_iter().map(join).collect::<Vec<_>>()
         });
+        self.expanding += begun.elapsed();
         self.parts.extend(expanded);
     }
 

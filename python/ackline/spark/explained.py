@@ -7,10 +7,10 @@ picture (SVG) in a notebook.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from ackline.spark.behind import SpoolLag, lag, report_of
+from ackline.spark.svg import COLORS, box, page, text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -202,8 +202,6 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-_COLORS: Final = ("#4477aa", "#66ccee", "#228833", "#ccbb44", "#ee6677", "#aa3377")
-"""A palette that readers with impaired colour vision can tell apart (Paul Tol, "bright")."""
 _SHOWN: Final = 40
 _WIDTH: Final = 760
 _LEFT: Final = 130
@@ -215,37 +213,21 @@ def _picture(told: Explanation) -> str:
     bars = [[phase or 0.0 for phase in _phases(cost)] for cost in shown]
     longest = max((sum(bar) for bar in bars), default=0.0) or 1.0
     scale = (_WIDTH - _LEFT - 90) / longest
-    drawn = [_text(8, 20, f"query {told.query}: milliseconds of each batch, summed over its tasks")]
-    for at, (name, color) in enumerate(zip(PHASES, _COLORS, strict=True)):
+    drawn = [text(8, 20, f"query {told.query}: milliseconds of each batch, summed over its tasks")]
+    for at, (name, color) in enumerate(zip(PHASES, COLORS, strict=True)):
         left = float(_LEFT + 100 * at)
-        drawn += [_box(left, 32, (10, 10), color, name), _text(left + 14, 42, name)]
+        drawn += [box(left, 32, (10, 10), color, name), text(left + 14, 42, name)]
     top = 56
     for cost, bar in zip(shown, bars, strict=True):
-        drawn.append(_text(8, top + 12, f"{cost.batch}: {cost.rows:,} rows"))
+        drawn.append(text(8, top + 12, f"{cost.batch}: {cost.rows:,} rows"))
         left = float(_LEFT)
-        for name, color, phase in zip(PHASES, _COLORS, bar, strict=True):
-            drawn.append(_box(left, top, (phase * scale, _BAR), color, f"{name}: {phase:,.1f} ms"))
+        for name, color, phase in zip(PHASES, COLORS, bar, strict=True):
+            drawn.append(box(left, top, (phase * scale, _BAR), color, f"{name}: {phase:,.1f} ms"))
             left += phase * scale
-        drawn.append(_text(left + 6, top + 12, f"{sum(bar):,.0f} ms"))
+        drawn.append(text(left + 6, top + 12, f"{sum(bar):,.0f} ms"))
         top += _BAR + 4
     for spool in told.spools:
         behind = f"{spool.rows_behind:,} rows, {spool.seconds_behind:,.1f} s behind"
-        drawn.append(_text(8, top + 18, f"{spool.path}: {behind}"))
+        drawn.append(text(8, top + 18, f"{spool.path}: {behind}"))
         top += 18
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{top + 16}" '
-        'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="#ffffff"/>'
-        f"{''.join(drawn)}</svg>"
-    )
-
-
-def _box(left: float, top: float, size: tuple[float, float], color: str, title: str) -> str:
-    width, height = size
-    return (
-        f'<rect x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}" '
-        f'fill="{color}"><title>{escape(title)}</title></rect>'
-    )
-
-
-def _text(left: float, top: float, text: str) -> str:
-    return f'<text x="{left:.1f}" y="{top:.1f}" fill="#222222">{escape(text)}</text>'
+    return page(_WIDTH, top + 16, drawn)

@@ -2,10 +2,12 @@
 
 #![allow(clippy::unwrap_used)] // a test may panic
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use ackline_columns::{Piece, Reading, Task, TaskError};
@@ -21,9 +23,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-/// Events that are lines, and the number of times that bodies were read.
+/// Events that are lines, the number of times that bodies were read, and the threads that did it.
 #[derive(Default)]
-struct Lines(AtomicUsize);
+struct Lines(AtomicUsize, Mutex<HashSet<ThreadId>>);
 
 impl Layout for Lines {
     fn name(&self) -> &'static str {
@@ -37,6 +39,7 @@ impl Layout for Lines {
         out: &mut Rows,
     ) -> Result<(), LayoutError> {
         self.0.fetch_add(1, Ordering::Relaxed);
+        self.1.lock().unwrap().insert(thread::current().id());
         let lines: Vec<&[u8]> = block.body.split(|byte| *byte == b'\n').collect();
         for row in rows {
             let line = lines.get(row as usize).copied().unwrap_or_default();
@@ -306,6 +309,25 @@ fn bodies_are_read_only_if_a_wanted_column_needs_them() {
         fixture.expanded(&element_reading("PERMISSIVE"), &["bad"]),
         2
     );
+}
+
+#[test]
+fn events_are_the_same_and_in_order_on_more_threads() {
+    let fixture = Fixture::new(&EVENTS);
+    let here = HashSet::from([thread::current().id()]);
+    for (threads, is_here) in [(0, true), (1, true), (2, false), (5, false)] {
+        let task = fixture.open(&stored(), &["position", "payload", "parts"]);
+        let mut task = task.unwrap().on_threads(threads);
+        fixture.lines.1.lock().unwrap().clear();
+        let batches: Vec<_> = task.by_ref().map(Result::unwrap).collect();
+        let found = concat_batches(&task.schema(), &batches).unwrap();
+        let expected = fixture.read(&stored(), &["position", "payload", "parts"]);
+        assert_eq!(found, expected.unwrap(), "{threads}");
+        assert!(task.spent().expanding > Duration::ZERO, "{threads}");
+        let on = fixture.lines.1.lock().unwrap().clone();
+        // The expected events were read here.
+        assert_eq!(on == here, is_here, "{threads}: {on:?}");
+    }
 }
 
 #[test]

@@ -27,7 +27,7 @@ final class Column extends ColumnVector {
         this.owner = owner;
     }
 
-    /** Does nothing: Spark closes the columns of each batch after it, and these are filled again. */
+    /** Does nothing: Spark closes the columns after each batch, and the next batch fills them again. */
     @Override
     public void close() {}
 

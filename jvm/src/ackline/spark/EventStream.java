@@ -89,7 +89,7 @@ final class EventStream implements MicroBatchStream, SupportsTriggerAvailableNow
 
     @Override
     public Offset reportLatestOffset() {
-        // Spark reports what it has just asked for.
+        // Spark calls this right after latestOffset, whose reply holds the report.
         return latest.has("report") ? JsonOffset.of(latest.get("report")) : null;
     }
 
@@ -131,7 +131,7 @@ final class EventStream implements MicroBatchStream, SupportsTriggerAvailableNow
 
     @Override
     public void commit(Offset end) {
-        // Marks move with the request for the next batch, which comes sooner.
+        // Nothing is sent: the marks have moved with the request for the next batch, which came before.
         if (end.equals(uncommitted)) {
             uncommitted = null;
         }

@@ -30,7 +30,7 @@ final class Native {
             }
             Path copy = Files.createTempFile("ackline", ".so");
             try {
-                // Into the very file that was made: its rights keep others out.
+                // Writes into the file that was just created, whose permissions keep other users out.
                 try (OutputStream out = Files.newOutputStream(copy, StandardOpenOption.TRUNCATE_EXISTING)) {
                     library.transferTo(out);
                 }
@@ -53,9 +53,10 @@ final class Native {
      * @param reading what is read of each event, as JSON of the planner
      * @param wanted the columns of the batches, in their order; perhaps none
      * @param pieces the slices of files, as JSON of the planner
+     * @param threads the cores that the task has
      * @return a handle for the other functions, which one thread at a time may use
      */
-    static native long open(String reading, String[] wanted, String pieces);
+    static native long open(String reading, String[] wanted, String pieces, int threads);
 
     /** Returns the columns of the batches, as a schema message of Arrow's IPC format. */
     static native byte[] schema(long handle);

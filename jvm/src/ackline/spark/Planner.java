@@ -225,7 +225,7 @@ final class Planner {
             System.getenv("PYSPARK_PYTHON"),
         };
         for (String python : ofSpark) {
-            // Shells such as ipython and jupyter run no module.
+            // ipython and jupyter may be set here, and cannot run a module with -m.
             if (python != null && python.matches("(.*/)?(python|pypy)[0-9.]*")) {
                 return python;
             }

@@ -36,7 +36,7 @@ final class Query {
         try {
             opened = planner.ask(request);
         } catch (Throwable error) {
-            // An interrupt may come between the opening and its reply.
+            // An interrupt may come after the planner has opened the query, and before its reply.
             planner.tell(request("close"));
             throw error;
         }

@@ -23,7 +23,7 @@ final class Scans implements ScanBuilder, SupportsPushDownRequiredColumns {
         wanted = table.schema().fieldNames();
         Set<String> names = new HashSet<>();
         for (String name : wanted) {
-            // Spark would choose columns by their names, and fail with an error that names none.
+            // Spark picks columns by name: two of one name would make an error that names neither.
             if (!names.add(name)) {
                 throw Planner.refused("two columns are named " + name);
             }
@@ -51,7 +51,7 @@ final class Scans implements ScanBuilder, SupportsPushDownRequiredColumns {
 
         @Override
         public ColumnarSupportMode columnarSupportMode() {
-            // Otherwise Spark plans the tasks only to ask each of them.
+            // Without this Spark would cut tasks early, only to ask each whether it reads columns.
             return ColumnarSupportMode.SUPPORTED;
         }
 

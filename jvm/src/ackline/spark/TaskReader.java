@@ -16,6 +16,7 @@ import org.apache.arrow.vector.ipc.message.ArrowFieldNode;
 import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
 import org.apache.arrow.vector.ipc.message.MessageSerializer;
 import org.apache.arrow.vector.types.pojo.Schema;
+import org.apache.spark.TaskContext;
 import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.util.ArrowUtils;
 import org.apache.spark.sql.vectorized.ArrowColumnVector;
@@ -64,7 +65,8 @@ final class TaskReader implements PartitionReader<ColumnarBatch> {
      */
     static TaskReader of(String reading, String[] wanted, String pieces, Spent spent) {
         Native.load();
-        Memory memory = new Memory(Native.open(reading, wanted, pieces));
+        int cores = TaskContext.get().cpus();
+        Memory memory = new Memory(Native.open(reading, wanted, pieces, cores));
         try {
             memory.root = VectorSchemaRoot.create(schema(memory.handle), memory.allocator);
             return new TaskReader(memory, spent);
@@ -166,7 +168,7 @@ final class TaskReader implements PartitionReader<ColumnarBatch> {
         public void run() {
             try {
                 if (root != null) {
-                    // Bitmaps of columns without nulls, which Arrow makes beside Rust's memory.
+                    // Frees the bitmaps of columns without nulls: Arrow allocates those itself, not in Rust's memory.
                     root.close();
                 }
                 allocator.close();
