@@ -20,10 +20,9 @@ from spark_rows import SHAPES, TICK, Shape, files_of, ours, parquet, rows_of, se
 from ackline.spark.svg import box, page, text
 
 THREADS = (
-    ("tasks", "Executor task l"),
+    ("tasks", "Executor task"),
     ("compiler", "C2 CompilerThre", "C1 CompilerThre"),
     ("garbage collection", "GC Thread", "G1 "),
-    ("query", "stream executio"),
 )
 """Threads by what they do, and the beginnings of their names; the kernel keeps 15 characters."""
 
@@ -50,16 +49,19 @@ def pid_of_jvm(spark: SparkSession) -> int:
 
 
 def thread_seconds(pid: int) -> Counter[str]:
-    """Return the CPU seconds so far by what threads do."""
+    """Return the CPU seconds so far by what threads do; those of the query end with it."""
     found: Counter[str] = Counter()
+    whole = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
     for path in Path(f"/proc/{pid}/task").glob("*/stat"):
         try:
             head, rest = path.read_text(encoding="utf-8").rsplit(")", 1)
         except OSError:  # the thread has ended
             continue
         name, fields = head.split("(", 1)[1], rest.split()
-        kind = next((kind for kind, *names in THREADS if name.startswith(tuple(names))), "others")
-        found[kind] += (int(fields[11]) + int(fields[12])) / TICK
+        for kind, *names in THREADS:
+            if name.startswith(tuple(names)):
+                found[kind] += (int(fields[11]) + int(fields[12])) / TICK
+    found["query and others"] = (int(whole[11]) + int(whole[12])) / TICK - found.total()
     return found
 
 
@@ -84,11 +86,11 @@ def stacks(lines: Iterator[str]) -> Iterator[list[str]]:
     times, is_task, is_stack = 1, False, False
     for line in lines:
         words = line.strip()
-        if words.startswith("jdk."):
+        if line.startswith("jdk."):
             methods, is_task, is_stack = [], False, False
             times = 2 if "NativeMethodSample" in words else 1
         elif words.startswith("sampledThread"):
-            is_task = "Executor task launch" in words
+            is_task = "Executor task" in words
         elif words.startswith("stackTrace"):
             is_stack = True
         elif words == "]":
@@ -96,7 +98,7 @@ def stacks(lines: Iterator[str]) -> Iterator[list[str]]:
         elif words == "}" and is_task and methods and is_busy(methods[0], times):
             for _ in range(times):
                 yield methods[::-1]
-        elif is_stack and (found := re.match(r"([\w.$/]+)\(", words)):
+        elif is_stack and (found := re.match(r"([\w.$/<>]+)\(", words)):
             methods.append(found[1])
 
 
@@ -186,7 +188,7 @@ def main() -> None:
     spool, directory = Path(sys.argv[1]), Path(sys.argv[2])
     flames = Path(sys.argv[3]) if len(sys.argv) > 3 else None
     spark = session()
-    kinds = [kind for kind, *_ in THREADS] + ["others"]
+    kinds = [kind for kind, *_ in THREADS] + ["query and others"]
     layers = [layer for layer, *_ in LAYERS]
     by_thread = [["into, columns, side", *kinds]]
     by_layer = [["into, columns, side", *layers]]

@@ -4,23 +4,11 @@ import java.io.ByteArrayInputStream;
 import java.io.IOException;
 import java.lang.ref.Cleaner;
 import java.nio.channels.Channels;
-import java.util.ArrayList;
-import java.util.List;
-import org.apache.arrow.memory.ArrowBuf;
-import org.apache.arrow.memory.BufferAllocator;
-import org.apache.arrow.vector.VectorLoader;
-import org.apache.arrow.vector.VectorSchemaRoot;
-import org.apache.arrow.vector.compression.NoCompressionCodec;
 import org.apache.arrow.vector.ipc.ReadChannel;
-import org.apache.arrow.vector.ipc.message.ArrowFieldNode;
-import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
 import org.apache.arrow.vector.ipc.message.MessageSerializer;
 import org.apache.arrow.vector.types.pojo.Schema;
 import org.apache.spark.TaskContext;
 import org.apache.spark.sql.connector.read.PartitionReader;
-import org.apache.spark.sql.util.ArrowUtils;
-import org.apache.spark.sql.vectorized.ArrowColumnVector;
-import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -37,8 +25,7 @@ final class TaskReader implements PartitionReader<ColumnarBatch> {
 
     private final Memory memory;
     private final Cleaner.Cleanable cleanable;
-    private final Lent lent;
-    private final VectorLoader loader;
+    private final Column[] columns;
     private final ColumnarBatch batch;
     private final Spent spent;
     private Thread reader;
@@ -46,15 +33,14 @@ final class TaskReader implements PartitionReader<ColumnarBatch> {
     private long handed;
     private long handedOver;
 
-    private TaskReader(Memory memory, Spent spent) {
+    private TaskReader(Memory memory, Schema schema, Spent spent) {
         this.memory = memory;
         this.spent = spent;
         Object owner = new Object();
-        lent = new Lent(memory.allocator);
-        loader = new VectorLoader(memory.root);
-        batch = new ColumnarBatch(memory.root.getFieldVectors().stream()
-                .map(vector -> new Column(new ArrowColumnVector(vector), owner))
-                .toArray(ColumnVector[]::new));
+        columns = schema.getFields().stream()
+                .map(field -> new Column(field, owner))
+                .toArray(Column[]::new);
+        batch = new ColumnarBatch(columns);
         cleanable = CLEANER.register(owner, memory);
     }
 
@@ -65,15 +51,18 @@ final class TaskReader implements PartitionReader<ColumnarBatch> {
      */
     static TaskReader of(String reading, String[] wanted, String pieces, Spent spent) {
         Native.load();
-        int cores = TaskContext.get().cpus();
-        Memory memory = new Memory(Native.open(reading, wanted, pieces, cores));
+        Memory memory = new Memory(Native.open(reading, wanted, pieces, cores()));
         try {
-            memory.root = VectorSchemaRoot.create(schema(memory.handle), memory.allocator);
-            return new TaskReader(memory, spent);
+            return new TaskReader(memory, schema(memory.handle), spent);
         } catch (RuntimeException | Error error) {
             memory.run();
             throw error;
         }
+    }
+
+    @SuppressWarnings("deprecation") // Spark 4.2 has no other way to tell the cores of a task
+    private static int cores() {
+        return TaskContext.get().cpus();
     }
 
     @Override
@@ -92,7 +81,7 @@ final class TaskReader implements PartitionReader<ColumnarBatch> {
         if (layout == null) {
             return false;
         }
-        load(layout);
+        load(new Layout(layout));
         return true;
     }
 
@@ -127,21 +116,11 @@ final class TaskReader implements PartitionReader<ColumnarBatch> {
         }
     }
 
-    private void load(long[] layout) {
-        int rows = (int) layout[0];
-        int nodes = (int) layout[1];
-        List<ArrowFieldNode> fields = new ArrayList<>(nodes);
-        List<ArrowBuf> buffers = new ArrayList<>();
-        int at = 2;
-        for (int node = 0; node < nodes; node++, at += 2) {
-            fields.add(new ArrowFieldNode(layout[at], layout[at + 1]));
+    private void load(Layout layout) {
+        for (Column column : columns) {
+            column.load(layout);
         }
-        for (at++; at < layout.length; at += 2) {
-            buffers.add(lent.buffer(layout[at], layout[at + 1]));
-        }
-        loader.load(new ArrowRecordBatch(
-                rows, fields, buffers, NoCompressionCodec.DEFAULT_BODY_COMPRESSION, false, false));
-        batch.setNumRows(rows);
+        batch.setNumRows(layout.rows());
     }
 
     private static Schema schema(long handle) {
@@ -153,28 +132,11 @@ final class TaskReader implements PartitionReader<ColumnarBatch> {
         }
     }
 
-    /** What a task holds outside of Java's heap; it is freed once. */
-    private static final class Memory implements Runnable {
-        private final long handle;
-        private final BufferAllocator allocator;
-        private VectorSchemaRoot root;
-
-        Memory(long handle) {
-            this.handle = handle;
-            allocator = ArrowUtils.rootAllocator().newChildAllocator("ackline task", 0, Long.MAX_VALUE);
-        }
-
+    /** The memory of a task in Rust; it is freed once. */
+    private record Memory(long handle) implements Runnable {
         @Override
         public void run() {
-            try {
-                if (root != null) {
-                    // Frees the bitmaps of columns without nulls: Arrow allocates those itself, not in Rust's memory.
-                    root.close();
-                }
-                allocator.close();
-            } finally {
-                Native.close(handle);
-            }
+            Native.close(handle);
         }
     }
 }
