@@ -23,7 +23,7 @@ OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]")
 OTHERS = {
     # of mypy, of cargo, of valgrind and of our benches
     "--strict", "--release", "--bin", "--example", "--only", "--shape", "--rounds", "--seconds",
-    "--ids", "--note", "--events",
+    "--ids", "--note", "--events", "--rows", "--rates", "--profile", "--eager-filebeat", "--kill",
     # of spark-submit
     "--packages", "--jars",
     # a way to write names, not a name
