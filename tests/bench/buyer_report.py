@@ -151,7 +151,7 @@ def chart(runs: list[Run]) -> str:
             ]
             bars.append((f"{titled(load)}, {profile}: {name}", parts))
     left, width = 250.0, 860
-    scale = (width - left - 60) / max((sum(parts) for _, parts in bars), default=1.0)
+    scale = (width - left - 60) / max([1.0, *(sum(parts) for _, parts in bars)])
     drawn = [text(8, 20, "CPU seconds per million events, from the log file to the table")]
     for at, (name, color) in enumerate(zip(PARTS, COLORS, strict=False)):
         drawn += [

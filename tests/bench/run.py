@@ -569,7 +569,6 @@ def measure_spool(
         flames = str(ROOT / "target" / "flames")
         command = [sys.executable, str(HERE / "spark_profile.py"), *places, flames]
         subprocess.run(command, check=True)
-        sys.stdout.write(f"Flame graphs: {flames}\n")
 
 
 PARTS = [

@@ -213,6 +213,8 @@ def main() -> None:
             sys.stdout.write(f"| {' | '.join(cells)} |\n")
             if number == 0:
                 sys.stdout.write(f"|{'---|' * len(cells)}\n")
+    if flames is not None:
+        sys.stdout.write(f"\nFlame graphs: {flames}\n")
     spark.stop()
 
 

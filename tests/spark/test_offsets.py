@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -343,3 +345,15 @@ def test_waiting_ends_at_once_when_a_spool_has_gone_on() -> None:
     held = spools(FakeSpool("a", end=5), FakeSpool("b", end=9))
     wait_for_more(held, at(a=(0, 5), b=(0, 8)), 3600.0)
     wait_for_more(held, Tracker("latest", None).initial(), 3600.0)
+
+
+def test_events_of_any_of_many_spools_end_the_wait_at_once() -> None:
+    many = [FakeSpool(f"s{number:03}", end=5) for number in range(200)]
+    start = at(**{fake.uuid: (0, 5) for fake in many})
+    come = threading.Timer(0.2, lambda: setattr(many[-1], "end", 6))
+    come.start()
+    begun = time.monotonic()
+    wait_for_more(spools(*many), start, 30.0)
+    assert 0.2 <= time.monotonic() - begun < 5
+    come.join()
+    wait_for_more(spools(*many[1:]), start, 3600.0)

@@ -18,6 +18,7 @@ mod malformed;
 mod number;
 mod plan;
 mod project;
+mod scan;
 mod scope;
 mod text;
 mod time;

@@ -13,13 +13,13 @@ use std::collections::{HashMap, HashSet};
 use arrow_array::{Array, ArrayRef, StructArray};
 use arrow_buffer::{NullBuffer, NullBufferBuilder};
 use arrow_schema::{ArrowError, Fields};
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
-use serde_json::value::RawValue;
 
 use crate::column::{Column, Fit, put, put_text};
 use crate::doubles::replaced;
 use crate::leftover::{EVENT, Extra, Leftover};
+use crate::scan::Scanner;
 use crate::text::{Span, body, is_plain, unescaped};
+use crate::value;
 
 /// Columns of one place, and the names of their members.
 pub(crate) struct Scope {
@@ -201,16 +201,62 @@ impl Scope {
         self.fit = Fit::Whole;
         self.is_mixed = false;
         self.leftover.begin();
-        let mut parser = serde_json::Deserializer::from_str(text);
-        let root = Members {
-            scope: self,
-            text,
+        let mut scanner = Scanner::new(text);
+        let root = Within {
             node: 0,
             place: EVENT,
             level: 0,
         };
-        root.deserialize(&mut parser)?;
-        parser.end()
+        let read = self.read_object(text, &mut scanner, root);
+        if read.is_some() && scanner.is_over() {
+            return Ok(());
+        }
+        value::check(text)?;
+        Err(serde::de::Error::custom("the text is no object"))
+    }
+
+    /// Reads an object; `None` if the text is not valid.
+    fn read_object(&mut self, text: &str, scanner: &mut Scanner<'_>, of: Within) -> Option<()> {
+        let Within {
+            node: container,
+            place,
+            level,
+        } = of;
+        let mut has_more = scanner.enter(b'{', b'}')?;
+        while has_more {
+            let name = scanner.name()?;
+            let found = self.find(container, body(name.within(text)));
+            if found.is_none() && !self.leftover.is_wanted {
+                self.fit = self.fit.max(Fit::Unknown);
+                scanner.value()?;
+            } else if !self.replaced.is_empty() && self.replaced.contains(&name.start()) {
+                scanner.value()?;
+            } else {
+                let leads_on = found.filter(|node| self.leads_on(*node));
+                let is_object = leads_on.is_some() && scanner.next()? == b'{';
+                if let Some(node) = leads_on {
+                    self.mix(node, is_object);
+                }
+                if let Some(node) = leads_on.filter(|_| is_object) {
+                    self.see(node, container);
+                    let place = self.leftover.enter(place, name);
+                    let level = level + 1;
+                    self.read_object(text, scanner, Within { node, place, level })?;
+                } else {
+                    let member = Slot {
+                        object: self.object,
+                        level,
+                        container,
+                        place,
+                        name,
+                        value: scanner.value()?,
+                    };
+                    self.take(text, found, member);
+                }
+            }
+            has_more = scanner.goes_on(b'}')?;
+        }
+        Some(())
     }
 
     /// Appends the members that were found in the last object.
@@ -465,87 +511,12 @@ impl Names {
     }
 }
 
-/// The members of one object of the text.
-struct Members<'s, 't> {
-    scope: &'s mut Scope,
-    text: &'t str,
+/// An object of the text whose members are being read.
+#[derive(Clone, Copy)]
+struct Within {
     node: usize,
     place: usize,
     level: usize,
-}
-
-impl<'t> DeserializeSeed<'t> for Members<'_, 't> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'t>>(self, parser: D) -> Result<(), D::Error> {
-        parser.deserialize_map(self)
-    }
-}
-
-impl<'t> Visitor<'t> for Members<'_, 't> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'t>>(self, mut members: A) -> Result<(), A::Error> {
-        let Self {
-            scope,
-            text,
-            node: container,
-            place,
-            level,
-        } = self;
-        while let Some(name) = members.next_key::<&RawValue>()? {
-            let found = scope.find(container, body(name.get()));
-            if found.is_none() && !scope.leftover.is_wanted {
-                scope.fit = scope.fit.max(Fit::Unknown);
-                members.next_value::<IgnoredAny>()?;
-                continue;
-            }
-            let name = Span::of(text, name.get());
-            if !scope.replaced.is_empty() && scope.replaced.contains(&name.start()) {
-                members.next_value::<IgnoredAny>()?;
-                continue;
-            }
-            let leads_on = found.filter(|node| scope.leads_on(*node));
-            let is_object = leads_on.is_some() && begins_object(name.rest(text));
-            if let Some(node) = leads_on {
-                scope.mix(node, is_object);
-            }
-            if let Some(node) = leads_on.filter(|_| is_object) {
-                scope.see(node, container);
-                let place = scope.leftover.enter(place, name);
-                members.next_value_seed(Members {
-                    scope: &mut *scope,
-                    text,
-                    node,
-                    place,
-                    level: level + 1,
-                })?;
-                continue;
-            }
-            let value: &RawValue = members.next_value()?;
-            let member = Slot {
-                object: scope.object,
-                level,
-                container,
-                place,
-                name,
-                value: Span::of(text, value.get()),
-            };
-            scope.take(text, found, member);
-        }
-        Ok(())
-    }
-}
-
-/// Whether an object follows a member's name.
-fn begins_object(behind_name: &str) -> bool {
-    let space = [' ', '\t', '\n', '\r'];
-    let value = behind_name.trim_start_matches(space).strip_prefix(':');
-    value.is_some_and(|value| value.trim_start_matches(space).starts_with('{'))
 }
 
 /// Names that are compared one by one.

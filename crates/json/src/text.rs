@@ -24,6 +24,10 @@ impl Span {
         }
     }
 
+    pub(crate) fn new(start: usize, end: usize) -> Self {
+        Self { start, end }
+    }
+
     /// Where it begins.
     pub(crate) fn start(self) -> usize {
         self.start
@@ -31,11 +35,6 @@ impl Span {
 
     pub(crate) fn within(self, text: &str) -> &str {
         text.get(self.start..self.end).unwrap_or_default()
-    }
-
-    /// The text after it.
-    pub(crate) fn rest(self, text: &str) -> &str {
-        text.get(self.end..).unwrap_or_default()
     }
 }
 

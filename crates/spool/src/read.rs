@@ -190,7 +190,7 @@ impl Reader {
         &self.groups.skipped
     }
 
-    /// The time that a reader of one thread has spent on making events of blocks: on inflating them and on building
+    /// The time that a reader has spent on making events of blocks: on inflating them and on building
     /// columns. The rest of its time went into reading and checking files.
     pub fn expanding(&self) -> Duration {
         self.expanding

@@ -524,15 +524,18 @@ def wait_for_more(spools: Spools, start: Offset, timeout: float) -> None:
     spans = spans_of(start)
     if spans is None:
         return
-    ends = {uuid: span.end for uuid, span in spans.items()}
+    if any(uuid not in spools for uuid in spans):
+        return
+    ends = [(spools.at(uuid), span.end) for uuid, span in spans.items()]
+    if len(ends) == 1:
+        view, end = ends[0]
+        view.wait_durable(end + 1, timeout)
+        return
     deadline = time.monotonic() + timeout
     while (left := deadline - time.monotonic()) > 0:
-        for uuid, end in ends.items():
-            step = left if len(ends) == 1 else min(left, _ROUND_SECONDS)
-            if uuid not in spools or spools.at(uuid).wait_durable(end + 1, step) > end:
-                return
-        if not ends:
-            time.sleep(left)
+        if any(view.durable() > end for view, end in ends):
+            return
+        time.sleep(min(left, _ROUND_SECONDS))
 
 
 def _shares(limit: int | None, backlogs: Mapping[str, int]) -> dict[str, int | None]:
@@ -548,5 +551,5 @@ def _shares(limit: int | None, backlogs: Mapping[str, int]) -> dict[str, int | N
     return {uuid: 1 + whole + (uuid in more) for uuid, (whole, _) in parts.items()}
 
 
-# Seconds to wait for one of several spools before the next one's turn.
-_ROUND_SECONDS = 0.01
+# Seconds between two looks at several spools.
+_ROUND_SECONDS = 0.02

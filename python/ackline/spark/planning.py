@@ -26,7 +26,7 @@ from ackline.spark.offsets import (
     spans_of,
     wait_for_more,
 )
-from ackline.spark.pauses import Pauses
+from ackline.spark.pauses import SHORTEST_SECONDS, Pauses
 from ackline.spark.places import At
 from ackline.spark.spools import OpenSpools, Span, Spools, gone_by_name, open_spools
 from ackline.spark.tasks import planned
@@ -101,6 +101,7 @@ class StreamPlan:
             start: The end of the last batch, or the start of the query.
             is_all: Whether Spark wants all events, whatever the limits of the options.
         """
+        self._pauses.asked()
         options, most, patience = self._options, Limit(), None
         if not is_all:
             most, patience = Limit(options.max_rows, options.max_bytes), options.patience
@@ -112,11 +113,13 @@ class StreamPlan:
         pause = 0.0 if end != start or self._tracker.pinned else self._pauses.next()
         if pause > 0:
             if self._tracker.patient_for > 0:
-                time.sleep(min(self._tracker.patient_for, pause))
+                time.sleep(min(self._tracker.patient_for, SHORTEST_SECONDS))
             else:
                 self._planning(lambda spools: wait_for_more(spools, start, pause))
             end = self._planning(latest)
-        self._pauses.told(is_new=end != start)
+        if end != start:
+            self._pauses.found()
+        self._pauses.ended()
         self._end = end
         return end
 
@@ -129,6 +132,7 @@ class StreamPlan:
         report = self._planning(lambda spools: reported(spools, self._end, options.consumer))
         report |= {"lost": lost} if lost else {}
         report |= {"consumer": options.consumer} if options.consumer is not None else {}
+        self._pauses.ended()
         return report | ({"group": True} if options.group else {})
 
     def partitions(self, start: Offset, end: Offset, *, is_ahead: bool = False) -> list[Task]:
@@ -170,14 +174,14 @@ class StreamPlan:
 
         Args:
             end: The end of the last batch that Spark has committed: the marks move there. None if
-                it is not known; then the next run of the query moves them.
+                it is not known: then a listener moves them, or the next run of the query.
         """
-        ended = None if end is None or not self._begun else spans_of(end)
         try:
+            ended = None if end is None or not self._begun else spans_of(end)
             if ended is not None:
                 self._planning(lambda spools: self._tracker.finish(spools, ended))
         except (SpoolError, OSError) as error:
-            _log.info("marks were not moved: %s code=spark.mark_unmoved", error)
+            _log.warning("not all marks were moved: %s code=spark.mark_unmoved", error)
         finally:
             try:
                 if self._embedded is not None:

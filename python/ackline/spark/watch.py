@@ -1,4 +1,4 @@
-"""A listener for the queries of a session: it logs their lag, and ends what their last batch began.
+"""A listener for queries of the source in Python: it logs their lag, and moves their last marks.
 
 Spark tells a source that a batch was committed when the next one is planned. So a query that runs
 one batch (`trigger(once=True)`), or ends for another reason, would leave its consumer's marks one

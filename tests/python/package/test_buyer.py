@@ -170,9 +170,19 @@ def run_of(side, cpu, lost=0):
 def test_the_report_sets_both_sides_beside_each_other_with_their_ratio():
     report = module("buyer_report").report
     text = report([run_of("A", 10.0), run_of("B", 2.0), run_of("B", 3.0), run_of("B", 2.5)])
-    assert "### 5000 events/s, defaults (rounds: A 1, B 3)" in text
+    assert "### 5,000 events/s, defaults (rounds: A 1, B 3)" in text
     assert "| CPU s per million events: broker or receiver | 10.0 | 2.5 | 0.25 |" in text
     assert "| lost | 0 | 0 |  |" in text
+
+
+def test_the_chart_has_a_bar_for_each_part_of_each_side():
+    chart = module("buyer_report").chart
+    picture = chart([run_of("A", 10.0), run_of("B", 2.5)])
+    assert picture.count("<title>broker or receiver: 10.0 s</title>") == 1
+    assert picture.count("<title>broker or receiver: 2.5 s</title>") == 1
+    assert "5,000 events/s, defaults: Kafka" in picture
+    failed = {"side": "A", "load": "5000", "profile": "defaults", "round": 2, "failed": "no broker"}
+    assert chart([failed]).endswith("</svg>")
 
 
 def test_the_report_tells_a_failed_run():

@@ -33,7 +33,7 @@ final class Column extends ColumnVector {
     private final Object owner;
 
     private int nulls;
-    /** The address of the bits that say which rows have a value; 0 if all or none have one. */
+    /** The address of the bits that say which rows have a value; 0 if all have one, or the type is that of nulls. */
     private long validity;
     /** The address of the values, and of their offsets where values differ in length. */
     private long values;

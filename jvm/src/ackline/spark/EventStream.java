@@ -32,7 +32,7 @@ final class EventStream implements MicroBatchStream, SupportsTriggerAvailableNow
     private Offset latestStart;
     /** The end of the batch that was planned last, until Spark commits it. */
     private Offset uncommitted;
-    /** The end of the last batch of which Spark has reported progress, so it has committed it. */
+    /** The end of the last batch of which Spark has reported progress, which it does when it has committed it. */
     private Offset done;
     /** The time at which the lag was logged last, in nanoseconds of the JVM. */
     private long loggedAt = System.nanoTime() - LOG_EVERY_NANOS;

@@ -39,8 +39,10 @@ record Given(Map<String, String> options) {
     /** Returns how many tasks the session runs at once: the executors of a cluster may not be there yet. */
     private static int cores(SparkSession session) {
         Matcher cluster = CLUSTER.matcher(session.conf().get("spark.master", ""));
-        return cluster.matches()
+        int cores = cluster.matches()
                 ? Integer.parseInt(cluster.group(1)) * Integer.parseInt(cluster.group(2))
                 : session.sparkContext().defaultParallelism();
+        double ofTask = Double.parseDouble(session.sparkContext().getConf().get("spark.task.cpus", "1"));
+        return (int) Math.max(1, cores / Math.max(1, ofTask));
     }
 }

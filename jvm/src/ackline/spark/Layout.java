@@ -1,6 +1,6 @@
 package ackline.spark;
 
-/** The layout of a batch as {@link Native#next} returns it, read from the front: each array's nulls, then its buffers. */
+/** The layout of a batch as {@link Native#next} returns it. All nodes stand before all buffers; both are read from the front. */
 final class Layout {
     private final long[] numbers;
     private int node = 2;

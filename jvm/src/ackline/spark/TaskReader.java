@@ -62,7 +62,9 @@ final class TaskReader implements PartitionReader<ColumnarBatch> {
 
     @SuppressWarnings("deprecation") // Spark 4.2 has no other way to tell the cores of a task
     private static int cores() {
-        return TaskContext.get().cpus();
+        // A program may pull the rows by a thread of its own, which knows no task.
+        TaskContext task = TaskContext.get();
+        return task == null ? 1 : task.cpus();
     }
 
     @Override
