@@ -73,7 +73,7 @@ def test_the_publisher_ends_quietly_at_ctrl_c(tmp_path: Path) -> None:
         )  # fmt: skip
         assert publisher.stdout is not None
         assert publisher.stdout.readline()
-        # It says where it listens a moment before it serves. A Ctrl-C in between may have to be repeated.
+        # It says where it listens a moment before it serves: a Ctrl-C in between may be repeated.
         for _ in range(6):
             publisher.send_signal(signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
