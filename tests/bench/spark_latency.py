@@ -101,13 +101,13 @@ def run(
         with_query = idle_percent()
     finally:
         query.stop()
-    # What the session and the receiver cost without a query is not the query's.
+    # The cost of the session and the receiver without a query is not the query's.
     return measured, {"idle": with_query - idle_percent()}
 
 
 def idle_percent() -> float:
     """Return the share of a core that this process and its children take while nothing arrives."""
-    # What the last batch began is over.
+    # By then the work that the last batch began is over.
     time.sleep(2)
     before = cpu_seconds()
     time.sleep(IDLE_SECONDS)

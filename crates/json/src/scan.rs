@@ -3,7 +3,7 @@
 //! It takes the texts that `serde_json` takes when it skips values, which tests compare; of a text that it does not take,
 //! `serde_json` says what is wrong. Strings are looked through eight bytes at a time.
 
-use crate::text::Span;
+use crate::text::{Span, below, each};
 
 /// A place in a text, which moves forward. After `None` it has no meaning: the text is not valid.
 ///
@@ -164,7 +164,8 @@ impl<'t> Scanner<'t> {
     fn plain(&mut self) {
         while let Some(eight) = self.text.get(self.at..).and_then(<[u8]>::first_chunk) {
             let word = u64::from_le_bytes(*eight);
-            let marks = control(word) | zero(word ^ QUOTES) | zero(word ^ BACKSLASHES);
+            let marks =
+                below(word, b' ') | below(word ^ each(b'"'), 1) | below(word ^ each(b'\\'), 1);
             if marks != 0 {
                 self.at += marks.trailing_zeros() as usize / 8;
                 return;
@@ -191,21 +192,6 @@ impl<'t> Scanner<'t> {
         Some(())
     }
 }
-
-/// Marks bytes that are 0; above one of them, bytes that are not may be marked too.
-fn zero(word: u64) -> u64 {
-    word.wrapping_sub(ONES) & !word & HIGH
-}
-
-/// Marks bytes below 32, as [`zero`] does.
-fn control(word: u64) -> u64 {
-    word.wrapping_sub(ONES * 32) & !word & HIGH
-}
-
-const ONES: u64 = u64::MAX / 255;
-const HIGH: u64 = ONES * 128;
-const QUOTES: u64 = ONES * 0x22;
-const BACKSLASHES: u64 = ONES * 0x5c;
 
 #[cfg(test)]
 mod tests {

@@ -91,14 +91,19 @@ pub(crate) fn is_plain(body: &str) -> bool {
 
 /// The same of eight bytes, without a branch for each.
 fn is_plain_word(word: [u8; 8]) -> bool {
-    const ONES: u64 = u64::from_ne_bytes([1; 8]);
-    const TOPS: u64 = u64::from_ne_bytes([0x80; 8]);
     let word = u64::from_ne_bytes(word);
-    // The top bit of a byte is set if the byte is zero; above such a byte also elsewhere.
-    let zero = |word: u64| word.wrapping_sub(ONES) & !word;
-    let dots = zero(word ^ u64::from_ne_bytes([b'.'; 8]));
-    let escapes = zero(word ^ u64::from_ne_bytes([b'\\'; 8]));
-    (word | dots | escapes) & TOPS == 0
+    let marks = below(word ^ each(b'.'), 1) | below(word ^ each(b'\\'), 1);
+    (word | marks) & each(0x80) == 0
+}
+
+/// Eight times the same byte.
+pub(crate) const fn each(byte: u8) -> u64 {
+    u64::from_ne_bytes([byte; 8])
+}
+
+/// Eight bytes of which each that is below `limit` has its top bit set; above such a byte others may have it too.
+pub(crate) const fn below(word: u64, limit: u8) -> u64 {
+    word.wrapping_sub(each(limit)) & !word & each(0x80)
 }
 
 /// The unescaped body of a JSON string; `None` if it has half a surrogate pair.
